@@ -1,0 +1,131 @@
+"""The normal form of an attention head: two affine images of a unit ball and a rotation.
+
+Every supported head computes  l = f(s·⟨R_t q, R_j k⟩)  with  q = ρ_q A u + a, ‖u‖ ≤ 1,  and
+k = ρ_k C v + c, ‖v‖ ≤ 1, where s is the logit scale, R_j the rotation of position j and f the
+identity or a soft cap. Architectures only differ in how they produce these; bounds never hear of
+architectures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dispersion.enclosure import Enclosure
+from dispersion.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dispersion.reach import Reach
+    from dispersion.rotary import Rotary
+
+ONE = Enclosure(1.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class BallImage:
+    """The set {radius · matrix @ u + offset : ‖u‖₂ ≤ 1}, an ellipsoid in head space.
+
+    Attributes:
+        matrix: float64, shape (head_dim, r).
+        offset: float64, shape (head_dim,), or None for zero (a projection or norm bias).
+        radius: encloses the exact factor in front of the matrix, such as √width.
+        row_error: shape (head_dim,); row i of the exact matrix differs from row i of `matrix` by
+            at most row_error[i] in 2-norm. None where the stored matrix is exact.
+        offset_error: shape (head_dim,); the same for the entries of `offset`.
+        cap: words naming what bounds the input ("input RMSNorm", "headwise QK norm", …).
+    """
+
+    matrix: NDArray[np.float64]
+    offset: NDArray[np.float64] | None = None
+    radius: Enclosure = ONE
+    row_error: NDArray[np.float64] | None = None
+    offset_error: NDArray[np.float64] | None = None
+    cap: str = "input norm"
+
+    def __post_init__(self) -> None:
+        if self.matrix.ndim != 2:
+            msg = f"matrix must have shape (head_dim, r). Got shape {self.matrix.shape}."
+            raise ArgumentError(msg)
+        rows = self.matrix.shape[0]
+        for name in ("offset", "row_error", "offset_error"):
+            value = getattr(self, name)
+            if value is not None and value.shape != (rows,):
+                msg = f"{name} must have shape (head_dim,)=({rows},). Got {value.shape}."
+                raise ArgumentError(msg)
+        if self.radius.lower < 0:
+            msg = f"radius must not be negative. Got {self.radius}."
+            raise ArgumentError(msg)
+
+    @property
+    def head_dim(self) -> int:
+        return int(self.matrix.shape[0])
+
+    @cached_property
+    def gram(self) -> NDArray[np.float64]:
+        """matrix @ matrix.T in float64, shape (head_dim, head_dim), computed once."""
+        return np.asarray(self.matrix @ self.matrix.T)
+
+    @cached_property
+    def is_diagonal(self) -> bool:
+        """Whether the matrix is square and diagonal (gain-only QK norm)."""
+        m = self.matrix
+        return m.shape[0] == m.shape[1] and np.count_nonzero(m - np.diag(np.diag(m))) == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """One attention head in normal form.
+
+    Attributes:
+        query, key: the two ball images, of equal head_dim; None where no norm caps that side
+            (the head is then unbounded).
+        scale: encloses the logit scale, YaRN's squared factor included when all dimensions rotate.
+        rotary: the rotation of positions, or None.
+        soft_cap: c of l = c·tanh(z/c), or None.
+        sink: a learned sink logit added to the denominator, or None.
+        window: number of keys a query can see (the sliding window), or None for all.
+        causal: whether a query sees only itself and earlier tokens.
+        self_attention: whether the query token is one of its own keys.
+        reach: how inputs of the attention layer reach points of the two balls; None when unknown,
+            and then nothing can be WITNESSED.
+    """
+
+    query: BallImage | None
+    key: BallImage | None
+    scale: Enclosure
+    rotary: Rotary | None = None
+    soft_cap: float | None = None
+    sink: float | None = None
+    window: int | None = None
+    causal: bool = True
+    self_attention: bool = True
+    reach: Reach | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.query and self.key and self.query.head_dim != self.key.head_dim:
+            msg = (
+                "query and key must have the same head_dim. "
+                f"Got {self.query.head_dim} and {self.key.head_dim}."
+            )
+            raise ArgumentError(msg)
+        if self.soft_cap is not None and not self.soft_cap > 0:
+            msg = f"soft_cap must be positive. Got {self.soft_cap}."
+            raise ArgumentError(msg)
+        if self.window is not None and self.window < 1:
+            msg = f"window must be at least 1. Got {self.window}."
+            raise ArgumentError(msg)
+
+    @property
+    def bounded(self) -> bool:
+        return self.query is not None and self.key is not None
+
+    @property
+    def cap(self) -> str:
+        """What bounds the inputs, in words."""
+        caps = [b.cap for b in (self.query, self.key) if b is not None]
+        return " and ".join(dict.fromkeys(caps)) or "nothing"

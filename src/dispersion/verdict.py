@@ -1,0 +1,99 @@
+"""Target, Verdict and the results of one head."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dispersion.enclosure import Enclosure
+from dispersion.errors import ArgumentError
+
+Retrieval = Literal["one"]
+
+
+class Verdict(enum.Enum):
+    """What is proved about a head and a target.
+
+    RULED_OUT: the certified ceiling lies below the target; a proof that no input reaches it.
+    WITNESSED: a concrete input reaches the target, evaluated rigorously.
+    UNRESOLVED: neither. Not ruled out does not mean reachable.
+    UNBOUNDED: no norm cap is known, so there is no finite bound.
+    """
+
+    RULED_OUT = "ruled_out"
+    WITNESSED = "witnessed"
+    UNRESOLVED = "unresolved"
+    UNBOUNDED = "unbounded"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A question: can a head put `coefficient` on one of `length` tokens?
+
+    With `sink_tokens` = m > 0 the question is whether m tokens together can hold it.
+    """
+
+    length: int
+    coefficient: float = 0.5
+    retrieval: Retrieval = "one"
+    sink_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.length, bool) or int(self.length) != self.length or self.length < 1:
+            msg = f"length must be a whole number of at least 1 token. Got {self.length}."
+            raise ArgumentError(msg)
+        if not 0 < self.coefficient < 1:
+            msg = (
+                "coefficient (--target) must lie strictly between 0 and 1. "
+                f"Got {self.coefficient}."
+            )
+            raise ArgumentError(msg)
+        if self.sink_tokens < 0 or int(self.sink_tokens) != self.sink_tokens:
+            msg = f"sink_tokens must be a whole number, 0 or more. Got {self.sink_tokens}."
+            raise ArgumentError(msg)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answer to one target: the enclosed ceiling and its verdict.
+
+    `ceiling.upper` is a theorem (T1, T2, T7) at the certified spread; `ceiling.lower` is the
+    rigorously evaluated coefficient of a witness, or 0 where none was built.
+    """
+
+    target: Target
+    ceiling: Enclosure
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class HeadResult:
+    """All that was found for one head.
+
+    Attributes:
+        module: the attention's tensor-name prefix in the file.
+        layer, head, kv_head: indices, head counted within the layer.
+        spread: encloses the largest reachable spread of a row, in logits.
+        paper_spread: the looser product bound of Veličković et al., Prop. 3.1 (upper).
+        window: sliding window in tokens, or None.
+        cap: words naming what bounds the head.
+        largest_length: per (coefficient, sink_tokens), the largest length not ruled out
+            (inf: none is).
+        results: one per target, in the order asked.
+        spread_kind: "free" (any rotation angles) or "exact" (the real offsets).
+        notes: remarks, such as a budget that ran out.
+    """
+
+    module: str
+    layer: int
+    head: int
+    kv_head: int
+    spread: Enclosure
+    paper_spread: float
+    window: int | None
+    cap: str
+    largest_length: float
+    results: tuple[Result, ...]
+    spread_kind: str = "free"
+    notes: tuple[str, ...] = field(default=())
