@@ -1,0 +1,110 @@
+"""Where weights come from: safetensors, shards, GGUF and NumPy files, never a pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dispersion.checkpoint.dtypes import to_float64
+from dispersion.checkpoint.folder import INDEX, read_config, weights_file
+from dispersion.checkpoint.numpy_files import open_npy, open_npz
+from dispersion.checkpoint.pickles import is_pickle_name, refuse_pickle, unsafe
+from dispersion.checkpoint.safetensors import Entry, read_entry, read_header
+from dispersion.checkpoint.sharded import read_index
+from dispersion.checkpoint.tensors import Checkpoint, TensorInfo, Tensors, from_arrays
+from dispersion.checkpoint.text import reason, shown
+from dispersion.errors import CheckpointError, UnsafeFileError
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from dispersion.checkpoint.tensors import Reader
+
+__all__ = [
+    "Checkpoint",
+    "TensorInfo",
+    "Tensors",
+    "from_arrays",
+    "open_checkpoint",
+    "open_tensors",
+    "to_float64",
+]
+
+
+def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
+    """Open a model: a folder, a .safetensors file, a .safetensors.index.json or a .gguf file.
+
+    Only headers and config.json are read. A folder holding both `model.safetensors` and an index is
+    read through the former, as transformers does.
+
+    Raises:
+        UnsafeFileError: the weights are pickles; the message gives the conversion to run.
+        CheckpointError: missing, unreadable, malformed, ambiguous, or without config.json.
+        UnsupportedError: a GGUF file of an architecture that is not translated.
+    """
+    source, file = str(path), _weights(path)
+    if file.suffix.lower() == ".gguf":
+        from dispersion.checkpoint.gguf import open_gguf
+
+        return open_gguf(file, source)
+    entries = _entries(file, ", a folder or a .gguf file")
+    config = read_config(file)
+    return Checkpoint(source, "safetensors", _infos(entries), _reader(entries), config)
+
+
+def open_tensors(path: str | PathLike[str]) -> Tensors:
+    """Open bare tensors, without any configuration: .npy, .npz, and all `open_checkpoint` takes.
+
+    Raises:
+        UnsafeFileError: a pickle, or a NumPy file with Python objects.
+        CheckpointError: missing, unreadable or malformed.
+    """
+    source, file = str(path), _weights(path)
+    match file.suffix.lower():
+        case ".npy":
+            return open_npy(file)
+        case ".npz":
+            return open_npz(file)
+        case ".gguf":
+            return open_checkpoint(file)
+    entries = _entries(file, ", .npy, .npz or .gguf file")
+    return Tensors(source, "safetensors", _infos(entries), _reader(entries))
+
+
+def _weights(path: str | PathLike[str]) -> Path:
+    given = Path(path)
+    try:
+        given.stat()
+        is_folder = given.is_dir()
+    except FileNotFoundError:
+        msg = f"{shown(path)} does not exist. Give a checkpoint folder or a weights file."
+        raise CheckpointError(msg) from None
+    except (OSError, ValueError) as error:
+        msg = f"{shown(path)} cannot be read ({reason(error)})."
+        raise CheckpointError(msg) from None
+    return weights_file(given) if is_folder else given
+
+
+def _entries(file: Path, also: str) -> dict[str, Entry]:
+    if file.name.endswith(INDEX):
+        return read_index(file)
+    if file.suffix.lower() == ".safetensors":
+        return read_header(file)
+    if is_pickle_name(file):
+        raise UnsafeFileError(unsafe(file))
+    try:
+        with file.open("rb") as opened:
+            refuse_pickle(file, opened.read(16))
+    except OSError as error:
+        msg = f"{shown(file)} cannot be read ({reason(error)}). Check its permissions."
+        raise CheckpointError(msg) from None
+    msg = f"{shown(file)} is of no known kind. Give a .safetensors, {INDEX}{also}."
+    raise CheckpointError(msg)
+
+
+def _infos(entries: dict[str, Entry]) -> dict[str, TensorInfo]:
+    return {name: entry.info for name, entry in entries.items()}
+
+
+def _reader(entries: dict[str, Entry]) -> Reader:
+    return lambda name, rows: read_entry(entries[name], rows)

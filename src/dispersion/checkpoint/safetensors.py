@@ -1,0 +1,189 @@
+"""One .safetensors file: the header parsed and checked here, the bytes mapped on demand.
+
+The file is an 8-byte little-endian length, that many bytes of JSON, then the data. What is accepted
+follows the reference implementation (safetensors 0.8, `SafeTensors::deserialize`): the tensors,
+sorted by offset, must cover the data without gap, overlap or trailing bytes, and the header may
+have at most 100 000 000 bytes. It is stricter in one place, where the format's own text is too: a
+JSON key that occurs twice is refused, since which of the two a reader would see is undefined.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dispersion.checkpoint.dtypes import BITS, readable
+from dispersion.checkpoint.pickles import refuse_pickle
+from dispersion.checkpoint.tensors import TensorInfo
+from dispersion.checkpoint.text import parse_object, reason, shown
+from dispersion.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+LONGEST_HEADER = 100_000_000
+LFS_POINTER = b"version https://git-lfs"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor: what the header says, and where its bytes start in the file."""
+
+    info: TensorInfo
+    offset: int
+
+
+def read_header(path: Path) -> dict[str, Entry]:
+    """The tensors of a file, by name, after every check that needs no tensor bytes.
+
+    Raises:
+        UnsafeFileError: the bytes are a pickle or a PyTorch archive under a wrong name.
+        CheckpointError: unreadable, truncated or malformed; the message says what and where.
+    """
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            start = file.read(8)
+            length = int.from_bytes(start, "little")
+            ahead = start + file.read(min(64, max(0, size - 8)))
+            if len(start) == 8 and length <= min(size - 8, LONGEST_HEADER):
+                file.seek(8)
+                raw = file.read(length)
+            else:
+                raw = b""
+    except (OSError, ValueError) as error:
+        msg = (
+            f"{shown(path)} cannot be read ({reason(error)}). Check that it exists and may be read."
+        )
+        raise CheckpointError(msg) from None
+    refuse_pickle(path, ahead)
+    if ahead.startswith(LFS_POINTER):
+        msg = f"{shown(path)} is a Git LFS pointer, not the weights. Run `git lfs pull`."
+        raise CheckpointError(msg)
+    if len(start) < 8 or length > size - 8 or len(raw) < length:
+        needs = f"; its header length asks for {length + 8}" if len(start) == 8 else ""
+        msg = (
+            f"{shown(path)} is truncated or not safetensors: it has {size} bytes{needs}. "
+            "Fetch it again."
+        )
+        raise CheckpointError(msg)
+    if length > LONGEST_HEADER:
+        msg = f"{shown(path)}: the header may have at most {LONGEST_HEADER} bytes. Got {length}."
+        raise CheckpointError(msg)
+    header = parse_object(raw, f"{shown(path)}: the safetensors header", strict=True)
+    _check_metadata(header.pop("__metadata__", None), path)
+    entries = {name: _entry(name, value, 8 + length, path) for name, value in header.items()}
+    _check_coverage(entries, 8 + length, size, path)
+    return entries
+
+
+def _check_metadata(value: Any, path: Path) -> None:
+    if value is None:
+        return
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        msg = f"{shown(path)}: __metadata__ must map strings to strings. Write the file again."
+        raise CheckpointError(msg)
+
+
+def _entry(name: str, value: Any, data: int, path: Path) -> Entry:
+    where = f"{shown(path)}: tensor {shown(name)}"
+    if not isinstance(value, dict):
+        msg = f"{where} must be an object with dtype, shape and data_offsets. Got {shown(value)}."
+        raise CheckpointError(msg)
+    missing = [key for key in ("dtype", "shape", "data_offsets") if key not in value]
+    if missing:
+        msg = f"{where} lacks {', '.join(missing)}; the header is malformed."
+        raise CheckpointError(msg)
+    dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in BITS:
+        msg = f"{where} has the unknown dtype {shown(dtype)}. Known: {', '.join(BITS)}."
+        raise CheckpointError(msg)
+    if not isinstance(shape, list) or not all(map(_is_size, shape)):
+        msg = f"{where}: shape must be a list of integers from 0 on. Got {shown(shape)}."
+        raise CheckpointError(msg)
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
+        msg = f"{where}: data_offsets must be two integers from 0 on. Got {shown(offsets)}."
+        raise CheckpointError(msg)
+    begin, end = offsets
+    bits = math.prod(shape) * BITS[dtype]
+    if bits != 8 * (end - begin):
+        msg = (
+            f"{where}: shape {shown(shape)} of {dtype} takes {shown(bits)} bits, but data_offsets "
+            f"{shown(offsets)} span {end - begin} bytes; the header is malformed."
+        )
+        raise CheckpointError(msg)
+    return Entry(TensorInfo(name, dtype, tuple(shape), str(path), end - begin), data + begin)
+
+
+def _is_size(value: Any) -> bool:
+    # bool is an int to Python, but `true` is no size; 2**64 and more is no size anywhere.
+    return type(value) is int and 0 <= value < 2**64
+
+
+def _check_coverage(entries: dict[str, Entry], data: int, size: int, path: Path) -> None:
+    reached = data
+    for entry in sorted(entries.values(), key=lambda e: (e.offset, e.info.nbytes)):
+        if entry.offset != reached:
+            what = (
+                "overlaps its predecessor" if entry.offset < reached else "leaves a gap before it"
+            )
+            msg = (
+                f"{shown(path)}: tensor {shown(entry.info.name)} {what} (it starts at data byte "
+                f"{entry.offset - data}, expected {reached - data}); the format requires "
+                "contiguous tensors."
+            )
+            raise CheckpointError(msg)
+        reached += entry.info.nbytes
+    if reached > size:
+        msg = (
+            f"{shown(path)} is truncated: its tensors need {reached} bytes, it has {size}. "
+            "Fetch it again."
+        )
+        raise CheckpointError(msg)
+    if reached < size:
+        msg = f"{shown(path)} has {size - reached} bytes after its last tensor; it is malformed."
+        raise CheckpointError(msg)
+
+
+def read_entry(entry: Entry, rows: slice | None) -> NDArray[Any]:
+    """Values of one tensor, or of rows start to stop, as a read-only array over its own map.
+
+    Raises:
+        UnsupportedError: a dtype that is not read as weights.
+        CheckpointError: the file changed since its header was read, or the shape is impossible.
+    """
+    info, offset, shape = entry.info, entry.offset, entry.info.shape
+    dtype = readable(info.dtype, info.name)
+    if rows is not None:
+        offset += rows.start * math.prod(shape[1:]) * dtype.itemsize
+        shape = (rows.stop - rows.start, *shape[1:])
+    return map_bytes(info, offset, shape, dtype)
+
+
+def map_bytes(
+    info: TensorInfo, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """A read-only array over `offset` of the tensor's file, unmapped when the array dies.
+
+    Raises:
+        CheckpointError: the file cannot be mapped there, or NumPy cannot hold the shape.
+    """
+    count = math.prod(shape)
+    try:
+        if count == 0:  # an empty map is an error to the operating system
+            flat: NDArray[Any] = np.empty(0, dtype)
+            flat.flags.writeable = False
+        else:
+            flat = np.asarray(np.memmap(info.file, dtype, "r", offset, count))
+        return flat.reshape(shape)
+    except (OSError, ValueError, OverflowError) as error:
+        msg = (
+            f"tensor {shown(info.name)} of shape {shown(shape)} cannot be mapped from "
+            f"{shown(info.file)} ({reason(error)}). Was the file changed while in use?"
+        )
+        raise CheckpointError(msg) from None

@@ -1,0 +1,80 @@
+"""Several .safetensors files and the index that says which tensor lies in which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dispersion.checkpoint.pickles import is_pickle_name, unsafe_folder
+from dispersion.checkpoint.safetensors import Entry, read_header
+from dispersion.checkpoint.text import parse_object, read_bytes, shown
+from dispersion.errors import CheckpointError, UnsafeFileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REMEDY = "Fetch index and shards of the same revision."
+
+
+def read_index(index: Path) -> dict[str, Entry]:
+    """The tensors of all shards, by name.
+
+    The index and the shard headers must tell the same story: every tensor in exactly one shard,
+    the one the index names.
+
+    Raises:
+        UnsafeFileError: the shards are pickles.
+        CheckpointError: the index is malformed, names a file outside its folder or one that is
+            missing, or disagrees with the shards.
+    """
+    weight_map = _weight_map(index)
+    entries: dict[str, Entry] = {}
+    for shard in sorted(set(weight_map.values())):
+        path = index.parent / shard
+        if not path.is_file():
+            msg = f"{shown(index)} names the shard {shown(shard)}, which is missing. Fetch it too."
+            raise CheckpointError(msg)
+        for name, entry in read_header(path).items():
+            if name in entries:
+                first = shown(entries[name].info.file)
+                msg = (
+                    f"tensor {shown(name)} is in two shards, {first} and {shown(path)}. Remove one."
+                )
+                raise CheckpointError(msg)
+            if name not in weight_map:
+                msg = (
+                    f"tensor {shown(name)} is in {shown(path)} but not in {shown(index)}. {REMEDY}"
+                )
+                raise CheckpointError(msg)
+            entries[name] = entry
+    for name, shard in weight_map.items():
+        if name not in entries or entries[name].info.file != str(index.parent / shard):
+            msg = f"tensor {shown(name)} should be in the shard {shown(shard)} but is not. {REMEDY}"
+            raise CheckpointError(msg)
+    return entries
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    parsed = parse_object(read_bytes(index), f"{shown(index)}", strict=True)
+    weight_map: Any = parsed.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        msg = (
+            f"{shown(index)} must hold a weight_map from tensor names to shard files. "
+            f"Got {shown(weight_map)}."
+        )
+        raise CheckpointError(msg)
+    for name, shard in weight_map.items():
+        # Plain names only: an index must not make us open files outside its folder.
+        if not isinstance(shard, str) or shard in ("", ".", "..") or not _plain(shard):
+            msg = (
+                f"{shown(index)} maps {shown(name)} to {shown(shard)}; a shard must be the plain "
+                "name of a file in the index's own folder."
+            )
+            raise CheckpointError(msg)
+        path = index.parent / shard
+        if is_pickle_name(path):
+            raise UnsafeFileError(unsafe_folder(index.parent, [path]))
+    return weight_map
+
+
+def _plain(name: str) -> bool:
+    return name.isprintable() and not set(name) & set("/\\:")

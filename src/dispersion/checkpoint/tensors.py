@@ -1,0 +1,140 @@
+"""Named tensors behind one small interface, whatever file they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dispersion.checkpoint.text import shown
+from dispersion.errors import ArgumentError, CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    Reader = Callable[[str, slice | None], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a file says about one tensor, before any of its values are read.
+
+    Attributes:
+        name: the tensor's name.
+        dtype: the file format's own word ("BF16", "F32", "Q4_1", …).
+        shape: as stored; projections are [out, in].
+        file: the file that holds the bytes.
+        nbytes: bytes the tensor takes in that file.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    nbytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """Tensors of one or several files.
+
+    Attributes:
+        source: the path given by the caller.
+        format: "safetensors", "gguf", "npy", "npz" or "arrays".
+        names: the tensor names, sorted.
+    """
+
+    source: str
+    format: str
+    infos: Mapping[str, TensorInfo] = field(repr=False)
+    reader: Reader = field(repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.infos))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.infos
+
+    def info(self, name: str) -> TensorInfo:
+        """Dtype, shape and file of a tensor; reads no values.
+
+        Raises:
+            CheckpointError: there is no such tensor; the message offers the nearest name.
+        """
+        if name not in self.infos:
+            near = get_close_matches(name, list(self.infos), n=1)
+            hint = f" Did you mean {shown(near[0])}?" if near else ""
+            msg = f"{shown(self.source)} has no tensor {shown(name)}.{hint}"
+            raise CheckpointError(msg)
+        return self.infos[name]
+
+    def read(self, name: str, rows: slice | None = None) -> NDArray[Any]:
+        """Values of a tensor, or of some of its rows (first axis), in the stored dtype.
+
+        Every call makes its own read-only memory map, which is undone when the array dies: pages
+        of tensors already dealt with do not pile up. Only the asked rows are read.
+
+        Raises:
+            ArgumentError: `rows` has a step other than 1, or the tensor has no axes.
+            UnsupportedError: the dtype holds no plain real numbers (integers, fp8, …).
+            CheckpointError: no such tensor, or the file changed since it was opened.
+        """
+        info = self.info(name)
+        if rows is not None:
+            rows = normal_rows(rows, info)
+        return self.reader(name, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint(Tensors):
+    """Tensors together with the model's configuration in the Hugging Face dialect.
+
+    Attributes:
+        config: the parsed config.json, or its translation.
+        gain_is_multiplier: True where norm weights are the factor itself even for families whose
+            Hugging Face files store factor - 1 (Gemma in GGUF files).
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    gain_is_multiplier: bool = False
+
+
+def normal_rows(rows: slice, info: TensorInfo) -> slice:
+    """The slice with explicit bounds 0 ≤ start ≤ stop ≤ shape[0].
+
+    Raises:
+        ArgumentError: a step other than 1, or a tensor without axes.
+    """
+    if not info.shape:
+        msg = f"rows needs a tensor with at least one axis. {shown(info.name)} is a scalar."
+        raise ArgumentError(msg)
+    start, stop, step = rows.indices(info.shape[0])
+    if step != 1:
+        msg = f"rows must be consecutive (step 1) for {shown(info.name)}. Got {rows}."
+        raise ArgumentError(msg)
+    return slice(start, max(start, stop))
+
+
+def from_arrays(
+    arrays: Mapping[str, Any],
+    config: dict[str, Any] | None = None,
+    *,
+    source: str = "arrays",
+    gain_is_multiplier: bool = False,
+) -> Checkpoint:
+    """A Checkpoint over arrays already in memory (anything `numpy.asarray` accepts)."""
+    held = {name: np.asarray(array) for name, array in arrays.items()}
+    infos = {
+        name: TensorInfo(name, str(a.dtype), tuple(a.shape), source, int(a.nbytes))
+        for name, a in held.items()
+    }
+
+    def read(name: str, rows: slice | None) -> NDArray[Any]:
+        return held[name] if rows is None else held[name][rows]
+
+    return Checkpoint(source, "arrays", infos, read, dict(config or {}), gain_is_multiplier)
