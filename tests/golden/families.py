@@ -1,0 +1,310 @@
+"""The tiny checkpoints: which transformers class, which config, which twist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Size:
+    """Sizes all families share; `shared` says how many query heads read one key head."""
+
+    hidden: int = 24
+    heads: int = 4
+    shared: int = 2
+    head_dim: int = 8  # where a config may choose it freely
+    layers: int = 2
+    vocab: int = 16
+    mlp: int = 4
+    window: int = 6
+    learned: int = 32  # learned positions (gpt2, bert)
+    lengths: tuple[int, ...] = (8, 48)
+
+
+SCALES = {
+    "tiny": Size(),
+    "medium": Size(
+        hidden=40, heads=6, shared=3, head_dim=16, layers=3, vocab=40, mlp=16, window=9, learned=40
+    ),
+    "big": Size(
+        hidden=128, heads=8, shared=2, head_dim=64, layers=2, vocab=64, mlp=32, window=12, learned=40
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One checkpoint. `config` maps a size to the keyword arguments of the config class."""
+
+    name: str
+    kind: str  # prefix of the transformers classes
+    config: Callable[[Size], dict[str, Any]]
+    head: str = "ForCausalLM"  # suffix of the model class that is saved
+    dtype: torch.dtype = torch.float32
+    shard: str | None = None
+    rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    qk_norm: str | None = None
+    gain_offset: float = 0.0
+    targets: tuple[float, ...] = field(default=(3.0, 60.0))
+
+    def build(self, size: Size) -> Any:
+        config = getattr(transformers, self.kind.replace("ForText", "") + "Config")
+        model = getattr(transformers, self.model_class)
+        return model(config(**self.config(size)))
+
+    @property
+    def model_class(self) -> str:
+        if self.kind == "Gemma3Text":
+            return "Gemma3ForCausalLM"
+        return self.kind + self.head
+
+
+def decoder(size: Size, **more: Any) -> dict[str, Any]:
+    """Keys common to the decoders; head_dim·heads differs from hidden in all of them."""
+    return {
+        "vocab_size": size.vocab,
+        "hidden_size": size.hidden,
+        "intermediate_size": size.mlp,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "num_key_value_heads": size.heads // size.shared,
+        "max_position_embeddings": 256,
+        "tie_word_embeddings": True,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    } | more
+
+
+def kinds(size: Size) -> list[str]:
+    """Layer types, sliding and full in turn, sliding first."""
+    return [("sliding_attention", "full_attention")[i % 2] for i in range(size.layers)]
+
+
+def yarn(theta: float, **more: Any) -> dict[str, Any]:
+    return {
+        "rope_type": "yarn",
+        "rope_theta": theta,
+        "factor": 4.0,
+        "original_max_position_embeddings": 4096,
+    } | more
+
+
+def llama(size: Size, **more: Any) -> dict[str, Any]:
+    # no head_dim of its own: hidden / heads
+    return decoder(size, hidden_size=size.heads * size.head_dim, **more)
+
+
+def llama_scaled(size: Size) -> dict[str, Any]:
+    return llama(
+        size,
+        max_position_embeddings=512,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 500000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    )
+
+
+def old_llama(config: dict[str, Any]) -> dict[str, Any]:
+    """The dialect of most files on the Hub: rope_theta, rope_scaling, no head_dim."""
+    config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+    config["rope_scaling"] = {"type": "linear", "factor": 4.0}
+    config["torch_dtype"] = config.pop("dtype")
+    config["transformers_version"] = "4.36.2"
+    for key in ("head_dim", "attention_bias", "mlp_bias"):
+        config.pop(key, None)
+    return config
+
+
+def gemma2(size: Size) -> dict[str, Any]:
+    return decoder(
+        size,
+        num_key_value_heads=1,
+        head_dim=size.head_dim,
+        hidden_activation="gelu_pytorch_tanh",
+        query_pre_attn_scalar=24,
+        sliding_window=size.window,
+        attn_logit_softcapping=15.0,
+        final_logit_softcapping=30.0,
+        layer_types=kinds(size),
+    )
+
+
+def gemma3(size: Size) -> dict[str, Any]:
+    return decoder(
+        size,
+        num_key_value_heads=size.heads // size.shared,
+        head_dim=size.head_dim,
+        hidden_activation="gelu_pytorch_tanh",
+        query_pre_attn_scalar=24,
+        sliding_window=size.window,
+        attn_logit_softcapping=10.0,  # a key the model never applies
+        layer_types=kinds(size),
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 50000.0, "factor": 2.0},
+        },
+    )
+
+
+def old_gemma3(config: dict[str, Any]) -> dict[str, Any]:
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope["full_attention"]["rope_theta"]
+    config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+    config["rope_scaling"] = {"rope_type": "linear", "factor": rope["full_attention"]["factor"]}
+    config.pop("layer_types")
+    config["sliding_window_pattern"] = 2
+    config["torch_dtype"] = config.pop("dtype")
+    config["transformers_version"] = "4.50.0"
+    return config
+
+
+def olmo3(size: Size, full: dict[str, Any]) -> dict[str, Any]:
+    return decoder(
+        size,
+        hidden_size=size.heads * size.head_dim,
+        sliding_window=size.window,
+        layer_types=kinds(size),
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+            "full_attention": full,
+        },
+    )
+
+
+def gpt2(size: Size, **more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "n_positions": size.learned,
+        "n_embd": size.head_dim * 3,
+        "n_layer": size.layers,
+        "n_head": 3,
+        "n_inner": size.mlp,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    } | more
+
+
+def bert(size: Size, **more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "hidden_size": size.head_dim * 3,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": 3,
+        "intermediate_size": size.mlp,
+        "max_position_embeddings": size.learned,
+        "pad_token_id": 0,
+    } | more
+
+
+FAMILIES = (
+    Family("llama", "Llama", llama),
+    Family("qwen3", "Qwen3", lambda s: decoder(s, head_dim=s.head_dim), qk_norm="headwise"),
+    Family("bert", "Bert", bert, head="ForMaskedLM"),
+    Family("llama__yarn", "Llama", lambda s: llama(s, rope_parameters=yarn(10000.0))),
+    Family("llama__llama3rope", "Llama", llama_scaled),
+    Family(
+        "llama__bias_sharded_bf16",
+        "Llama",
+        lambda s: llama(s, attention_bias=True, tie_word_embeddings=False),
+        dtype=torch.bfloat16,
+        shard="8KB",
+    ),
+    Family("llama__old_dialect", "Llama", llama, rewrite=old_llama),
+    Family("mistral", "Mistral", lambda s: llama(s, sliding_window=s.window)),
+    Family(
+        "qwen2",
+        "Qwen2",
+        lambda s: llama(
+            s, use_sliding_window=True, sliding_window=s.window, max_window_layers=1
+        ),
+    ),
+    Family(
+        "qwen3__yarn",
+        "Qwen3",
+        lambda s: decoder(
+            s,
+            head_dim=s.head_dim,
+            attention_bias=True,
+            rope_parameters=yarn(1000000.0, mscale=1.0, mscale_all_dim=0.5),
+        ),
+        dtype=torch.float16,
+        qk_norm="headwise",
+    ),
+    Family(
+        "olmo2",
+        "Olmo2",
+        lambda s: decoder(s, hidden_size=s.heads * s.head_dim),
+        qk_norm="layerwise",
+    ),
+    Family(
+        "olmo3",
+        "Olmo3",
+        lambda s: olmo3(s, {"rope_type": "default", "rope_theta": 500000.0}),
+        qk_norm="layerwise",
+    ),
+    Family(
+        "olmo3__yarn",
+        "Olmo3",
+        lambda s: olmo3(s, yarn(500000.0, attention_factor=1.25, beta_fast=16.0, beta_slow=2.0)),
+        qk_norm="layerwise",
+    ),
+    Family("gemma2", "Gemma2", gemma2, gain_offset=1.0),
+    Family("gemma3_text", "Gemma3Text", gemma3, qk_norm="headwise", gain_offset=1.0),
+    Family(
+        "gemma3_text__old_dialect",
+        "Gemma3Text",
+        gemma3,
+        rewrite=old_gemma3,
+        qk_norm="headwise",
+        gain_offset=1.0,
+    ),
+    Family("gpt2", "GPT2", gpt2, head="LMHeadModel"),
+    Family(
+        "gpt2__inverse_layer_idx",
+        "GPT2",
+        lambda s: gpt2(s, scale_attn_by_inverse_layer_idx=True),
+        head="LMHeadModel",
+    ),
+    Family(
+        "gpt2__headless",
+        "GPT2",
+        lambda s: gpt2(s, n_embd=s.head_dim * 2, n_head=2, scale_attn_weights=False),
+        head="Model",
+        dtype=torch.float64,
+    ),
+    Family("bert__headless", "Bert", bert, head="Model"),
+)
+
+
+def randomise(model: nn.Module, gain_offset: float, generator: torch.Generator) -> None:
+    """Give every parameter a telling value: the usual ones and zeros hide mistakes."""
+
+    def normal(shape: torch.Size, std: float) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64) * std
+
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                value = normal(parameter.shape, 0.4)
+            elif parameter.ndim == 1:
+                value = torch.exp(normal(parameter.shape, 0.4))
+                flips = torch.rand(parameter.shape, generator=generator) < 0.15
+                value = torch.where(flips, -value, value) - gain_offset
+            else:
+                value = normal(parameter.shape, parameter.shape[-1] ** -0.5)
+            parameter.copy_(value.to(parameter.dtype))

@@ -1,0 +1,220 @@
+"""Write the tiny golden checkpoints and, beside each, what ascent on the real modules reached.
+
+python tests/golden/make.py [NAME ...] [--seed S] [--scale tiny|medium|big] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from ascent import Found, ascend, context_row, free_phase
+from families import FAMILIES, SCALES, Family, Size, randomise
+from real import Real
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+LIMIT = 40_000  # bytes of a folder, at scale tiny
+DIGITS = 9  # significant digits of recorded hidden states
+
+
+def save(family: Family, size: Size, folder: Path, generator: torch.Generator) -> None:
+    """Build, randomise, set the size of the logits and save with the class's own method."""
+    torch.set_default_dtype(torch.float32)
+    model = family.build(size)
+    randomise(model, family.gain_offset, generator)
+    write(model, family, folder)  # in float32 once, so that the real modules can be measured
+    calibrate(model, family, folder, generator)
+    write(model.to(family.dtype), family, folder)
+
+
+def write(model: Any, family: Family, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    options = {} if family.shard is None else {"max_shard_size": family.shard}
+    model.save_pretrained(folder, **options)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    if family.rewrite is not None:
+        config = family.rewrite(config)
+    path.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+
+
+def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generator) -> None:
+    """Scale queries so that free-phase spreads run from small to large over layers and heads."""
+    torch.set_default_dtype(torch.float64)
+    real = Real.open(folder)
+    count = real.layers * (1 if family.qk_norm == "headwise" else real.heads)
+    low, high = torch.tensor(family.targets).log()
+    targets = torch.linspace(float(low), float(high), count).exp()
+    targets = iter(targets[torch.randperm(count, generator=generator)].tolist())
+    head_dim = getattr(real.config, "head_dim", None) or real.width // real.heads
+    base = {"gpt2": "transformer", "bert": "bert"}.get(real.config.model_type, "model")
+    bare = Real(getattr(model, base, model), exact=True)
+    for layer in range(real.layers):
+        if hasattr(real.attention(layer), "attn_logit_softcapping"):
+            real.attention(layer).attn_logit_softcapping = None
+        reached = free_phase(real, layer, restarts=24)
+        attention = bare.attention(layer)
+        if family.qk_norm == "headwise":
+            multiply(attention.q_norm.weight, next(targets) / max(reached), family.gain_offset)
+            continue
+        for head in range(real.heads):
+            rows = slice(head * head_dim, (head + 1) * head_dim)
+            factor = next(targets) / reached[head]
+            if family.qk_norm == "layerwise":
+                multiply(attention.q_norm.weight[rows], factor)
+            elif real.config.model_type == "gpt2":
+                multiply(attention.c_attn.weight[:, rows], factor)
+                multiply(attention.c_attn.bias[rows], factor)
+            else:
+                query = getattr(attention, "q_proj", None) or attention.query
+                multiply(query.weight[rows], factor)
+                if query.bias is not None:
+                    multiply(query.bias[rows], factor)
+
+
+def multiply(tensor: torch.Tensor, factor: float, offset: float = 0.0) -> None:
+    with torch.no_grad():
+        tensor.copy_((tensor + offset) * factor - offset)
+
+
+def attack(folder: Path, size: Size, seed: int) -> dict[str, Any]:
+    """Ascend on every head of a saved checkpoint, at every length."""
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(seed)
+    real = Real.open(folder)
+    plain = Real.open(folder, exact=False)
+    single = Real.open(folder, exact=False, dtype=torch.float32)
+    learned = None if real.rotary else real.config.max_position_embeddings
+    lengths = sorted({min(n, learned or n) for n in size.lengths})
+    masks = {n: real.visible(n) for n in lengths}
+    heads: list[dict[str, Any]] = []
+    witnesses: list[dict[str, Any]] = []
+    restarts: dict[int, list[int]] = {n: [] for n in lengths}
+    casts = singles = 0.0
+    for layer in range(real.layers):
+        phases = free_phase(real, layer) if real.rotary else [None] * real.heads
+        reached = {}
+        for n in lengths:
+            reached[n], tried = ascend(real, layer, masks[n][layer])
+            restarts[n].append(tried)
+        for head in range(real.heads):
+            record: dict[str, Any] = {"layer": layer, "head": head}
+            record["spread"] = {str(n): reached[n][head].value for n in lengths}
+            if phases[head] is not None:
+                record["free_phase"] = phases[head]
+            heads.append(record)
+            for n in lengths:
+                found = reached[n][head]
+                casts = max(casts, difference(real, plain, layer, head, found))
+                singles = max(singles, difference(real, single, layer, head, found))
+        n = lengths[0]
+        head = max(range(real.heads), key=lambda h: reached[n][h].value)
+        witnesses.append(witness(real, layer, head, reached[n][head], masks[n][layer]))
+    return {
+        "lengths": {
+            str(n): {
+                "visible": [int(m.sum()) for m in masks[n]],
+                "restarts": restarts[n],
+            }
+            for n in lengths
+        },
+        "arithmetic": {
+            "float32_casts": float(f"{casts:.2g}"),
+            "float32_module": float(f"{singles:.2g}"),
+        },
+        "heads": heads,
+        "witnesses": witnesses,
+    }
+
+
+def difference(real: Real, other: Real, layer: int, head: int, found: Found) -> float:
+    """How far less precise arithmetic moves the row, relative to its spread."""
+    with torch.no_grad():
+        exact = context_row(real, layer, head, found.tokens, found.order)
+        rough = context_row(other, layer, head, found.tokens, found.order).double()
+    return float((exact - rough).abs().max() / found.value)
+
+
+def witness(
+    real: Real, layer: int, head: int, found: Found, visible: torch.Tensor
+) -> dict[str, Any]:
+    """The context of the largest spread, rounded, and the row that the rounded one gives."""
+    tokens = [[float(f"{x:.{DIGITS}g}") for x in token] for token in found.tokens.tolist()]
+    with torch.no_grad():
+        row = context_row(real, layer, head, torch.tensor(tokens), found.order)
+    row = row.masked_fill(~visible, -torch.inf)
+    return {
+        "layer": layer,
+        "head": head,
+        "spread": float(row[visible].max() - row[visible].min()),
+        "coefficient": float(torch.softmax(row, -1).max()),
+        "order": found.order,
+        "tokens": tokens,
+    }
+
+
+def checked(folder: Path, record: dict[str, Any]) -> None:
+    """Replay the witnesses through the module's own eager attention."""
+    from replay import replay
+
+    for w in record["witnesses"]:
+        states = [w["tokens"][i] for i in w["order"]]
+        row = replay(folder, w["layer"], w["head"], states)
+        assert abs(max(row["coefficients"]) - w["coefficient"]) < 1e-12, (folder, w)
+    for head in record["heads"]:
+        if "free_phase" in head:
+            excess = max(head["spread"].values()) / head["free_phase"]
+            assert excess < 1 + 1e-6, (folder, head)
+
+
+def compact(record: dict[str, Any]) -> str:
+    """JSON with one line for each head and each token list."""
+
+    def lines(key: str) -> str:
+        return ",\n".join("  " + json.dumps(item, separators=(",", ":")) for item in record[key])
+
+    top = {k: v for k, v in record.items() if k not in ("heads", "witnesses")}
+    head = json.dumps(top, separators=(",", ":"))[:-1]
+    return f'{head},\n "heads":[\n{lines("heads")}\n ],\n "witnesses":[\n{lines("witnesses")}\n ]}}\n'
+
+
+def make(family: Family, scale: str, seed: int, out: Path) -> None:
+    started = time.perf_counter()
+    own = zlib.crc32(f"{family.name}/{scale}/{seed}".encode())
+    folder = out / family.name
+    save(family, SCALES[scale], folder, torch.Generator().manual_seed(own))
+    record = {"family": family.name, "scale": scale, "seed": seed}
+    record |= attack(folder, SCALES[scale], own)
+    checked(folder, record)
+    (folder / "adversarial.json").write_text(compact(record))
+    size = sum(p.stat().st_size for p in folder.iterdir())
+    assert scale != "tiny" or size <= LIMIT, (family.name, size)
+    top = [max(h["spread"].values()) for h in record["heads"]]
+    print(
+        f"{family.name:28} {size:6} B  spreads {min(top):6.2f}..{max(top):6.2f}  "
+        f"{record['arithmetic']}  {time.perf_counter() - started:.0f} s",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="families (default: all)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scale", choices=SCALES, default="tiny")
+    parser.add_argument("--out", type=Path, default=DATA)
+    args = parser.parse_args()
+    known = {family.name: family for family in FAMILIES}
+    for name in args.names or known:
+        make(known[name], args.scale, args.seed, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Replay hidden states through a real attention module and print its last row.
+
+    python tests/golden/replay.py CHECKPOINT LAYER HEAD states.npz
+
+states.npz (or .npy, .json) holds the inputs of the attention module, shape (n, width): what its
+own projections read, after any norm in front of it. The row is the last query's, at positions
+0..n-1 unless the file also holds integer `positions`, shape (n,).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from real import Real, last_row
+
+WHOLE = 1024  # up to here the whole n×n attention runs too and must agree with the last row
+
+
+def replay(
+    folder: Path, layer: int, head: int, states: Any, positions: Any = None
+) -> dict[str, Any]:
+    """Logits and coefficients of the last query in float64 throughout, and in float32.
+
+    Keys the mask hides have logit None and coefficient 0.
+    """
+    torch.set_default_dtype(torch.float64)
+    states = torch.as_tensor(np.asarray(states, dtype=np.float64))
+    n = len(states)
+    where = torch.arange(n) if positions is None else torch.as_tensor(np.asarray(positions))
+    out: dict[str, Any] = {}
+    for name, dtype in (("float64", torch.float64), ("float32", torch.float32)):
+        real = Real.open(folder, exact=name == "float64", dtype=dtype)
+        rotation = real.rotation(layer, where.unsqueeze(0))
+        inputs = states.to(dtype).unsqueeze(0)
+        with torch.no_grad():
+            logits = last_row(real.call(layer, inputs, rotation))[0, head]
+            seen = visible(real, layer, n)
+            row = torch.softmax(logits.masked_fill(~seen, -torch.inf), dim=-1)
+            if n <= WHOLE:
+                mask = real.masks(n)[layer]
+                weights = real.call(layer, inputs, rotation, mask, "eager")[0, head, -1]
+                torch.testing.assert_close(weights, row, rtol=0, atol=64 * torch.finfo(dtype).eps)
+        out[name] = {
+            "coefficients": row.tolist(),
+            "logits": [float(x) if s else None for x, s in zip(logits, seen, strict=True)],
+        }
+    return {**out["float64"], "float32": out["float32"]}
+
+
+def visible(real: Real, layer: int, n: int) -> torch.Tensor:
+    """Keys the last query sees: the model's own mask, or past WHOLE its window's extent."""
+    if n <= WHOLE:
+        return real.visible(n)[layer]
+    short = real.visible(WHOLE)[layer]
+    seen = torch.ones(n, dtype=torch.bool)
+    if not short.all():
+        seen[: n - int(short.sum())] = False
+    elif (window := getattr(real.attention(layer), "sliding_window", None)) and window < n:
+        seen[: n - window] = False
+    return seen
+
+
+def read(path: Path) -> tuple[Any, Any]:
+    if path.suffix == ".json":
+        data = json.loads(path.read_text())
+        return (data, None) if isinstance(data, list) else (data["states"], data.get("positions"))
+    loaded = np.load(path)
+    if isinstance(loaded, np.ndarray):
+        return loaded, None
+    key = "states" if "states" in loaded else next(k for k in loaded if k != "positions")
+    return loaded[key], loaded["positions"] if "positions" in loaded else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("layer", type=int)
+    parser.add_argument("head", type=int)
+    parser.add_argument("states", type=Path)
+    args = parser.parse_args()
+    print(json.dumps(replay(args.checkpoint, args.layer, args.head, *read(args.states))))
+
+
+if __name__ == "__main__":
+    main()
