@@ -1,0 +1,26 @@
+"""One Hypothesis profile, JAX on the CPU in float32, and a fixture for float64."""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.pop("JAX_ENABLE_X64", None)
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "dispersion",
+    deadline=None,  # a first call compiles
+    suppress_health_check=[HealthCheck.too_slow],  # the machine may be shared
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.load_profile("dispersion")
+
+
+@pytest.fixture
+def x64():
+    """Float64 in JAX for one test; the package itself never switches it on."""
+    import jax
+
+    with jax.enable_x64(True):
+        yield
