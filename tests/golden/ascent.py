@@ -23,7 +23,7 @@ TOP, BOTTOM, QUERY = 0, 1, 2
 
 @dataclass
 class Plan:
-    """Which slots and positions each restart works on, all of shape (restarts,) or (restarts, 3)."""
+    """Which slots and positions each restart works on, with one row for each restart."""
 
     head: Tensor
     slots: Tensor  # the slots holding the top and the bottom key, (restarts, 2)
@@ -110,13 +110,17 @@ def polish(value: Callable[[Tensor], Tensor], start: Tensor, steps: int = 100) -
 
 def best_rows(values: Tensor, head: Tensor, count: int) -> Tensor:
     rows = [
-        (head == h).nonzero().flatten()[values[head == h].topk(min(count, int((head == h).sum()))).indices]
+        (head == h)
+        .nonzero()
+        .flatten()[values[head == h].topk(min(count, int((head == h).sum()))).indices]
         for h in head.unique()
     ]
     return torch.cat(rows)
 
 
-def ascend(real: Real, layer: int, visible: Tensor, *, budget: int = 6000) -> tuple[list[Found], int]:
+def ascend(
+    real: Real, layer: int, visible: Tensor, *, budget: int = 6000
+) -> tuple[list[Found], int]:
     """The largest spread found for every head of a layer, and the restarts made for each head."""
     everything = plan(real.heads, visible, rotary=real.rotary, each=1)
     each = max(1, budget // len(everything.head))
@@ -179,9 +183,7 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
     positions = torch.zeros(len(head), 2, dtype=torch.long)
 
     def value(z: Tensor, head: Tensor) -> Tensor:
-        call = real.call(
-            layer, real.states(layer, z), real.rotation(layer, positions[: len(z)])
-        )
+        call = real.call(layer, real.states(layer, z), real.rotation(layer, positions[: len(z)]))
         query, key = grouped(call)
         rows = torch.arange(len(z))
         q, k = query[rows, head, 1], key[rows, head, 0]

@@ -35,7 +35,15 @@ SCALES = {
         hidden=40, heads=6, shared=3, head_dim=16, layers=3, vocab=40, mlp=16, window=9, learned=40
     ),
     "big": Size(
-        hidden=128, heads=8, shared=2, head_dim=64, layers=2, vocab=64, mlp=32, window=12, learned=40
+        hidden=128,
+        heads=8,
+        shared=2,
+        head_dim=64,
+        layers=2,
+        vocab=64,
+        mlp=32,
+        window=12,
+        learned=40,
     ),
 }
 
@@ -229,9 +237,7 @@ FAMILIES = (
     Family(
         "qwen2",
         "Qwen2",
-        lambda s: llama(
-            s, use_sliding_window=True, sliding_window=s.window, max_window_layers=1
-        ),
+        lambda s: llama(s, use_sliding_window=True, sliding_window=s.window, max_window_layers=1),
     ),
     Family(
         "qwen3__yarn",

@@ -182,7 +182,9 @@ def compact(record: dict[str, Any]) -> str:
 
     top = {k: v for k, v in record.items() if k not in ("heads", "witnesses")}
     head = json.dumps(top, separators=(",", ":"))[:-1]
-    return f'{head},\n "heads":[\n{lines("heads")}\n ],\n "witnesses":[\n{lines("witnesses")}\n ]}}\n'
+    return (
+        f'{head},\n "heads":[\n{lines("heads")}\n ],\n "witnesses":[\n{lines("witnesses")}\n ]}}\n'
+    )
 
 
 def make(family: Family, scale: str, seed: int, out: Path) -> None:

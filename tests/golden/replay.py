@@ -73,7 +73,7 @@ def read(path: Path) -> tuple[Any, Any]:
     if isinstance(loaded, np.ndarray):
         return loaded, None
     key = "states" if "states" in loaded else next(k for k in loaded if k != "positions")
-    return loaded[key], loaded["positions"] if "positions" in loaded else None
+    return loaded[key], loaded.get("positions")
 
 
 def main() -> None:
