@@ -147,11 +147,14 @@ class RopeRule:
     interleaved: bool = False
 
 
+PLAIN = RopeRule()
+
+
 def rotary_from_config(
     config: Mapping[str, Any],
     layer_type: str | None,
     head_dim: int,
-    rule: RopeRule = RopeRule(),
+    rule: RopeRule = PLAIN,
 ) -> Rotary | None:
     """The rotation of a layer, or None where positions turn nothing.
 

@@ -1,0 +1,112 @@
+"""From the attention layers a family describes to a checked plan."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dispersion.architectures.attention import check_shapes, heads
+from dispersion.architectures.ledger import account
+from dispersion.architectures.plans import LayerPlan, Plan
+from dispersion.errors import ArgumentError, CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dispersion.architectures.attention import Attention
+    from dispersion.architectures.ledger import Naming
+    from dispersion.checkpoint import Checkpoint
+
+
+def assemble(
+    checkpoint: Checkpoint,
+    naming: Naming,
+    describe: Callable[[str, int], Attention],
+    *,
+    family: str,
+    layers: int,
+    layers_key: str,
+    asked: frozenset[int] | None,
+    facts: Mapping[str, Any],
+    learned_positions: int | None = None,
+) -> Plan:
+    """Describe every layer asked for, check shapes, account for all tensors.
+
+    Args:
+        checkpoint: the file.
+        naming: the family's names.
+        describe: from the stack's prefix and a layer's index to its attention.
+        family: the family's name.
+        layers: number of layers in the config; `layers_key` is its key there.
+        layers_key: see `layers`.
+        asked: layers to read, or None for all.
+        facts: what the plan says of the model, besides what all families share.
+        learned_positions: the longest context the position table allows, or None.
+
+    Raises:
+        ArgumentError: a layer asked for does not exist.
+        CheckpointError: file and config disagree, or a tensor is missing.
+    """
+    if asked is not None and not asked:
+        msg = "layers must name at least one layer. Got none."
+        raise ArgumentError(msg)
+    for index in sorted(asked or ()):
+        if not 0 <= index < layers:
+            msg = f"layers must lie in 0..{layers - 1} for this model. Got {index}."
+            raise ArgumentError(msg)
+    prefix = naming.find_prefix(checkpoint)
+    naming.check_layers(checkpoint, prefix, layers, layers_key)
+    wanted = [i for i in range(layers) if asked is None or i in asked]
+    attentions = [describe(prefix, i) for i in wanted]
+    for attention in attentions:
+        check_shapes(checkpoint, attention)
+    sorted_out = account(checkpoint.names, naming, prefix, attentions)
+    return Plan(
+        family=family,
+        model=_facts(checkpoint, attentions, layers) | dict(facts),
+        layers=tuple(_layer_plan(checkpoint, a) for a in sorted_out.layers),
+        skipped=sorted_out.skipped,
+        refused=sorted_out.refused,
+        learned_positions=learned_positions,
+    )
+
+
+def split(total: int, parts: int, total_key: str, parts_key: str) -> int:
+    """The quotient total / parts where it is whole.
+
+    Raises:
+        CheckpointError: it is not; the message names both keys.
+    """
+    if total % parts:
+        msg = f"{parts_key} must divide {total_key}. Got {total_key}={total}, {parts_key}={parts}."
+        raise CheckpointError(msg)
+    return total // parts
+
+
+def _layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
+    return LayerPlan(
+        module=attention.module,
+        layer=attention.layer,
+        query_heads=attention.query.heads,
+        key_heads=attention.key.heads,
+        head_dim=attention.head_dim,
+        heads=partial(heads, checkpoint, attention),
+    )
+
+
+def _facts(checkpoint: Checkpoint, attentions: list[Attention], layers: int) -> dict[str, Any]:
+    first = attentions[0]
+    norm = "none" if first.query.norm is None else "headwise"
+    dtypes = {checkpoint.info(s.weight).dtype for a in attentions for s in (a.query, a.key)}
+    kinds = dict.fromkeys("none" if a.rotary is None else a.rotary.kind for a in attentions)
+    return {
+        "model_type": checkpoint.config.get("model_type"),
+        "layers": layers,
+        "query_heads": first.query.heads,
+        "key_heads": first.key.heads,
+        "head_dim": first.head_dim,
+        "width": first.width,
+        "dtype": ", ".join(sorted(dtypes)),
+        "qk_norm": "layerwise" if first.layerwise else norm,
+        "rope_type": ", ".join(kinds),
+    }

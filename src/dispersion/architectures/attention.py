@@ -1,0 +1,264 @@
+"""One attention layer described by tensor names, and the heads that come of it.
+
+Families differ in names, layouts and norms. They say so in an `Attention`; turning it into heads
+in normal form (theory.md, section 2) is the same for all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from dispersion.checkpoint import to_float64
+from dispersion.checkpoint.dtypes import readable
+from dispersion.errors import CheckpointError
+from dispersion.head import BallImage, Head
+from dispersion.norms import projection_ball, qk_norm_ball
+from dispersion.reach import QKNorm, Reach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dispersion.checkpoint import Checkpoint
+    from dispersion.enclosure import Enclosure
+    from dispersion.rotary import Rotary
+
+    Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm's tensors: `gain` and `bias` are names or None; the factor is weight + gain_offset."""
+
+    kind: Literal["rms", "layer"]
+    gain: str | None
+    bias: str | None = None
+    gain_offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Where one side's rows lie.
+
+    Attributes:
+        weight: tensor of shape [out, in], or [in, out] where `transposed`.
+        bias: tensor of shape [out], or None.
+        heads: number of heads of this side.
+        first: the side's first output within the tensor (fused projections).
+        outputs: all outputs of the tensor; heads·head_dim where it is not fused.
+        transposed: whether outputs are columns.
+        norm: the QK norm behind the projection, or None.
+    """
+
+    weight: str
+    bias: str | None
+    heads: int
+    first: int = 0
+    outputs: int | None = None
+    transposed: bool = False
+    norm: Norm | None = None
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One layer's attention.
+
+    Attributes:
+        module: the attention's tensor-name prefix in the file.
+        input_norm: the norm whose output the projections read, or None.
+        layerwise: whether a QK norm treats all heads together.
+        eps: the ε of the QK norms.
+        The other fields are those of `Head`.
+    """
+
+    module: str
+    layer: int
+    width: int
+    head_dim: int
+    query: Projection
+    key: Projection
+    input_norm: Norm | None
+    scale: Enclosure
+    rotary: Rotary | None = None
+    layerwise: bool = False
+    eps: float = 0.0
+    soft_cap: float | None = None
+    window: int | None = None
+    causal: bool = True
+
+    @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor that the logits depend on, and the shape it must have."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for side in (self.query, self.key):
+            out = side.outputs or side.heads * self.head_dim
+            shapes[side.weight] = (self.width, out) if side.transposed else (out, self.width)
+            if side.bias is not None:
+                shapes[side.bias] = (out,)
+            shapes |= _norm_shapes(
+                side.norm, side.heads * self.head_dim if self.layerwise else self.head_dim
+            )
+        return shapes | _norm_shapes(self.input_norm, self.width)
+
+
+def _norm_shapes(norm: Norm | None, width: int) -> dict[str, tuple[int, ...]]:
+    names = [] if norm is None else [norm.gain, norm.bias]
+    return {name: (width,) for name in names if name is not None}
+
+
+def check_shapes(checkpoint: Checkpoint, attention: Attention) -> None:
+    """Compare the file's header with what the config asks for; reads no values.
+
+    Raises:
+        CheckpointError: a tensor is missing or has another shape; the message names it.
+        UnsupportedError: a tensor is stored in integers or in floats that need a scale.
+    """
+    for name, shape in attention.tensors.items():
+        info = checkpoint.info(name)
+        if checkpoint.format == "safetensors":
+            readable(info.dtype, name)
+        got = info.shape
+        if got != shape:
+            msg = (
+                f"tensor {name} must have shape {shape} to fit config.json. Got {got}; "
+                "the file and its config.json do not belong together."
+            )
+            raise CheckpointError(msg)
+
+
+def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, int, Head]]:
+    """Yield (head, kv_head, Head), reading one head's rows at a time.
+
+    Raises:
+        CheckpointError: a weight is not finite; the message names the tensor and the index.
+    """
+    norm = _vectors(checkpoint, attention.input_norm)
+    group = attention.query.heads // attention.key.heads
+    for kv_head in range(attention.key.heads):
+        key = _ball(checkpoint, attention, attention.key, kv_head, norm)
+        key_norm = _qk_norm(checkpoint, attention, attention.key, kv_head)
+        for head in range(kv_head * group, (kv_head + 1) * group):
+            yield (
+                head,
+                kv_head,
+                Head(
+                    query=_ball(checkpoint, attention, attention.query, head, norm),
+                    key=key,
+                    scale=attention.scale,
+                    rotary=attention.rotary,
+                    soft_cap=attention.soft_cap,
+                    window=attention.window,
+                    causal=attention.causal,
+                    reach=_reach(
+                        attention,
+                        norm,
+                        _qk_norm(checkpoint, attention, attention.query, head),
+                        key_norm,
+                    ),
+                ),
+            )
+        del key
+
+
+def _vectors(checkpoint: Checkpoint, norm: Norm | None) -> tuple[Vector | None, Vector | None]:
+    """A norm's stored gain and bias."""
+    names = (None, None) if norm is None else (norm.gain, norm.bias)
+    gain, bias = (
+        None if name is None else to_float64(checkpoint.read(name), tensor=name) for name in names
+    )
+    return gain, bias
+
+
+def _outputs(attention: Attention, side: Projection, head: int) -> slice:
+    start = side.first + head * attention.head_dim
+    return slice(start, start + attention.head_dim)
+
+
+def _rows(checkpoint: Checkpoint, attention: Attention, side: Projection, head: int) -> Vector:
+    """One head's rows in float64, shape (head_dim, width)."""
+    part = _outputs(attention, side, head)
+    if side.transposed:
+        columns = checkpoint.read(side.weight)[:, part].T
+        return to_float64(columns, tensor=f"{side.weight} (transposed)", first_row=part.start)
+    rows = checkpoint.read(side.weight, part)
+    return to_float64(rows, tensor=side.weight, first_row=part.start)
+
+
+def _ball(
+    checkpoint: Checkpoint,
+    attention: Attention,
+    side: Projection,
+    head: int,
+    norm: tuple[Vector | None, Vector | None],
+) -> BallImage | None:
+    # Read even where a QK norm makes the rows immaterial, so that a nan in them is found.
+    weight = _rows(checkpoint, attention, side, head)
+    part = _outputs(attention, side, head)
+    bias = None
+    if side.bias is not None:
+        bias = to_float64(checkpoint.read(side.bias, part), tensor=side.bias, first_row=part.start)
+    if side.norm is not None:
+        gain, norm_bias = _vectors(checkpoint, side.norm)
+        start = head * attention.head_dim if attention.layerwise else 0
+        return qk_norm_ball(
+            gain,
+            kind=side.norm.kind,
+            head_dim=attention.head_dim,
+            norm_width=side.heads * attention.head_dim if attention.layerwise else None,
+            start=start,
+            gain_offset=side.norm.gain_offset,
+            bias=norm_bias,
+        )
+    if attention.input_norm is None:
+        return None
+    return projection_ball(
+        weight,
+        norm=attention.input_norm.kind,
+        gain=norm[0],
+        gain_offset=attention.input_norm.gain_offset,
+        norm_bias=norm[1],
+        bias=bias,
+    )
+
+
+def _qk_norm(
+    checkpoint: Checkpoint, attention: Attention, side: Projection, head: int
+) -> QKNorm | None:
+    if side.norm is None:
+        return None
+    part = _outputs(attention, side, head)
+    if attention.layerwise:
+        part = slice(side.first, side.first + side.heads * attention.head_dim)
+    bias: NDArray[Any] | None = None if side.bias is None else checkpoint.read(side.bias, part)
+    return QKNorm(
+        weight=checkpoint.read(side.weight, part),
+        bias=bias,
+        start=head * attention.head_dim if attention.layerwise else 0,
+        eps=attention.eps,
+        centred=side.norm.kind == "layer",
+    )
+
+
+def _reach(
+    attention: Attention,
+    norm: tuple[Vector | None, Vector | None],
+    query_norm: QKNorm | None,
+    key_norm: QKNorm | None,
+) -> Reach:
+    before = attention.input_norm
+    if before is None:
+        return Reach(attention.width, math.inf, query_norm=query_norm, key_norm=key_norm)
+    gain = norm[0]
+    return Reach(
+        width=attention.width,
+        radius=math.sqrt(attention.width),
+        gain=None if gain is None else gain + before.gain_offset,
+        bias=norm[1],
+        centred=before.kind == "layer",
+        query_norm=query_norm,
+        key_norm=key_norm,
+    )

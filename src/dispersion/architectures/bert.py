@@ -1,0 +1,93 @@
+"""BERT: norms stand after each block, so a layer reads the norm of the layer before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dispersion.architectures import ledger
+from dispersion.architectures.assemble import assemble, split
+from dispersion.architectures.attention import Attention, Norm, Projection
+from dispersion.architectures.plans import Family, Plan
+from dispersion.architectures.scales import inverse_root
+from dispersion.config import flag, integer
+from dispersion.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from dispersion.checkpoint import Checkpoint
+
+_NORM = r"LayerNorm\.(weight|bias|gamma|beta)"
+NAMING = ledger.Naming(
+    stack="encoder.layer",
+    module="attention.self",
+    inside={
+        r"attention\.self\.value\.(weight|bias)": ledger.VALUE,
+        r"attention\.output\.dense\.(weight|bias)": ledger.VALUE,
+        rf"attention\.output\.{_NORM}": ledger.AFTER,
+        r"(intermediate|output)\.dense\.(weight|bias)": ledger.FEED_FORWARD,
+        rf"output\.{_NORM}": "feeds no attention asked for",
+    },
+    outside={
+        r"embeddings\.(word|position|token_type)_embeddings\.weight": ledger.EMBEDDING,
+        r"embeddings\.position_ids": "index buffer",
+        rf"embeddings\.{_NORM}": "feeds no attention asked for",
+        r"pooler\..+": "pooler",
+        r"cls\..+": ledger.HEAD,
+    },
+    refused={r"crossattention\..+": "cross-attention: its keys come from another model"},
+)
+
+
+def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
+    """Read a BERT encoder, or a decoder's self-attention where `is_decoder` is set."""
+    config = checkpoint.config
+    layers, width = integer(config, "num_hidden_layers"), integer(config, "hidden_size")
+    heads = integer(config, "num_attention_heads")
+    head_dim = split(width, heads, "hidden_size", "num_attention_heads")
+    positions = integer(config, "max_position_embeddings", 512)
+    kind = config.get("position_embedding_type")
+    if kind not in (None, "absolute"):
+        msg = f"position_embedding_type must be absolute for bert. Got {kind!r}: not supported."
+        raise UnsupportedError(msg)
+    causal = flag(config, "is_decoder", default=False)
+
+    def describe(prefix: str, layer: int) -> Attention:
+        before = f"encoder.layer.{layer - 1}.output" if layer else "embeddings"
+        root = f"{prefix}encoder.layer.{layer}.attention.self"
+        query, key = (
+            Projection(f"{root}.{side}.weight", f"{root}.{side}.bias", heads)
+            for side in ("query", "key")
+        )
+        return Attention(
+            module=root,
+            layer=layer,
+            width=width,
+            head_dim=head_dim,
+            query=query,
+            key=key,
+            input_norm=_norm(checkpoint, f"{prefix}{before}.LayerNorm"),
+            scale=inverse_root(head_dim),
+            causal=causal,
+        )
+
+    return assemble(
+        checkpoint,
+        NAMING,
+        describe,
+        family="bert",
+        layers=layers,
+        layers_key="num_hidden_layers",
+        asked=asked,
+        facts={"max_positions": positions},
+        learned_positions=positions,
+    )
+
+
+def _norm(checkpoint: Checkpoint, name: str) -> Norm:
+    old = f"{name}.gamma" in checkpoint
+    gain, bias = ("gamma", "beta") if old else ("weight", "bias")
+    return Norm("layer", f"{name}.{gain}", f"{name}.{bias}")
+
+
+FAMILY = Family(
+    "bert", ("bert",), ("Bert",), "LayerNorm of the previous block, biases, bidirectional", read
+)

@@ -1,0 +1,43 @@
+"""Logit scales as enclosures of the exact real number."""
+
+from __future__ import annotations
+
+import math
+
+from dispersion.enclosure import Enclosure
+
+
+def inverse_root(value: float) -> Enclosure:
+    """Enclose 1/√value for value > 0; exact where the root is a power of two."""
+    root = math.sqrt(value)
+    if root * root == value and math.frexp(root)[0] == 0.5:
+        return Enclosure.exact(1 / root)
+    # √ and / are rounded correctly, so two steps of one ulp contain the quotient.
+    return _widened(1 / root, 2)
+
+
+def times(first: Enclosure, second: Enclosure) -> Enclosure:
+    """Enclose the product of two positive numbers."""
+    for one, other in ((first, second), (second, first)):
+        if one.lower == one.upper == 1.0:
+            return other
+    return Enclosure(
+        math.nextafter(first.lower * second.lower, 0.0),
+        math.nextafter(first.upper * second.upper, math.inf),
+    )
+
+
+def divided(value: Enclosure, divisor: int) -> Enclosure:
+    """Enclose value / divisor for a positive value and divisor; exact by a power of two."""
+    if divisor & (divisor - 1) == 0:
+        return Enclosure(value.lower / divisor, value.upper / divisor)
+    return Enclosure(
+        math.nextafter(value.lower / divisor, 0.0), math.nextafter(value.upper / divisor, math.inf)
+    )
+
+
+def _widened(value: float, steps: int) -> Enclosure:
+    lower = upper = value
+    for _ in range(steps):
+        lower, upper = math.nextafter(lower, 0.0), math.nextafter(upper, math.inf)
+    return Enclosure(lower, upper)
