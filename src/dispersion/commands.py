@@ -1,0 +1,220 @@
+"""What the commands do once their options are read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from dispersion.errors import ArgumentError
+from dispersion.lengths import DEFAULT_LENGTHS
+from dispersion.verdict import Target, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dispersion.report.layout import Style
+    from dispersion.report.writing import OutputFile
+    from dispersion.results import Audit
+
+DEMO = "demo:"
+STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of ``dispersion check`` as given; None where an option was not."""
+
+    paths: tuple[str, ...]
+    lengths: tuple[int, ...] | None
+    coefficient: float
+    sink_tokens: int
+    layers: frozenset[int] | None
+    heads: frozenset[int] | None
+    offsets: str
+    budget: float | None
+    json_path: str | None
+    csv_path: str | None
+    fail_on: frozenset[Verdict] | None
+    quiet: bool
+    query_heads: int | None
+    key_heads: int | None
+    scale: float | None
+    rope: float | None
+    input_norm: float | None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        lengths = self.lengths or DEFAULT_LENGTHS
+        return tuple(
+            Target(length, self.coefficient, sink_tokens=self.sink_tokens) for length in lengths
+        )
+
+
+def run_check(request: Request) -> int:
+    """Check, write what was asked for, and return the exit code.
+
+    Raises:
+        ArgumentError: options that do not go together.
+        DispersionError: whatever reading, checking or writing raises.
+    """
+    _refuse_contradictions(request)
+    targets = request.targets  # a bad target shows before a file is touched
+    with contextlib.ExitStack() as stack:
+        json_file = _prepare(request.json_path, stack)
+        csv_file = _prepare(request.csv_path, stack)
+        audit = _audit(request, targets)
+        _write(audit, request, json_file, csv_file)
+    return exit_code(audit, request)
+
+
+def exit_code(audit: Audit, request: Request) -> int:
+    """3 if something asked for has no answer, 1 if a --fail-on verdict occurred, else 0."""
+    asked_and_left_out = bool(request.lengths and audit.left_out)
+    if not audit.complete or asked_and_left_out or not audit.targets:
+        return 3
+    return 1 if audit.verdicts() & (request.fail_on or frozenset()) else 0
+
+
+def run_families() -> None:
+    """Print the supported model families and the bundled checkpoints."""
+    from dispersion import demo
+    from dispersion.architectures import families
+
+    known = {", ".join(family.model_types): family.notes for family in families()}
+    bundled = {DEMO + name: demo.about(name) for name in demo.names()}
+    click.echo("Model families, by model_type in config.json")
+    _list(known)
+    click.echo("\nBundled checkpoints, for `dispersion check`")
+    _list(bundled)
+
+
+def _list(rows: dict[str, str]) -> None:
+    from dispersion.report.layout import paragraph
+
+    column = max(map(len, rows))
+    for name, about in rows.items():
+        for line in paragraph(about, _width(), f"  {name:<{column}}  ", " " * (column + 4)):
+            click.echo(line)
+
+
+def _refuse_contradictions(request: Request) -> None:
+    given = {
+        "--query-heads": request.query_heads,
+        "--key-heads": request.key_heads,
+        "--scale": request.scale,
+        "--rope": request.rope,
+        "--input-norm": request.input_norm,
+    }
+    if len(request.paths) == 1:
+        for option, value in given.items():
+            if value is not None:
+                msg = f"{option} goes with two weight files; a checkpoint says it itself."
+                raise ArgumentError(msg)
+    elif request.layers is not None:
+        msg = "--layers goes with a checkpoint; two weight files are one layer."
+        raise ArgumentError(msg)
+    if request.budget is not None and request.offsets != "exact":
+        msg = "--budget goes with --offsets exact."
+        raise ArgumentError(msg)
+    if request.json_path and request.csv_path:
+        if request.json_path == request.csv_path == STDOUT:
+            msg = "--json and --csv cannot both be -; name a file for one of them."
+            raise ArgumentError(msg)
+        if os.path.realpath(request.json_path) == os.path.realpath(request.csv_path):
+            msg = f"--json and --csv must name two files. Got {request.json_path!r} twice."
+            raise ArgumentError(msg)
+
+
+def _prepare(path: str | None, stack: contextlib.ExitStack) -> OutputFile | None:
+    from dispersion.report.writing import OutputFile
+
+    return None if path in (None, STDOUT) else stack.enter_context(OutputFile(path))
+
+
+def _audit(request: Request, targets: tuple[Target, ...]) -> Audit:
+    if len(request.paths) == 2:
+        return _audit_pair(request, targets)
+    from dispersion.auditing import audit
+
+    source = request.paths[0]
+    path: str | os.PathLike[str] = source
+    if source.startswith(DEMO):
+        from dispersion import demo
+
+        path = demo.path(source.removeprefix(DEMO))
+    with _progress(request) as progress:
+        found = audit(
+            path,
+            targets,
+            layers=request.layers,
+            heads=request.heads,
+            offsets=request.offsets,
+            progress=progress,
+        )
+    return replace(found, source=source)
+
+
+def _audit_pair(request: Request, targets: tuple[Target, ...]) -> Audit:
+    raise NotImplementedError
+
+
+@contextlib.contextmanager
+def _progress(request: Request) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a bar on stderr that counts layers; None where nobody would see it."""
+    if request.quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("layers"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("layers", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _write(
+    audit: Audit, request: Request, json_file: OutputFile | None, csv_file: OutputFile | None
+) -> None:
+    from dispersion.report.csv_report import audit_to_csv
+    from dispersion.report.json_report import audit_to_json
+    from dispersion.report.terminal import render
+
+    if json_file is not None:
+        json_file.write(audit_to_json(audit))
+    if csv_file is not None:
+        csv_file.write(audit_to_csv(audit))
+    if request.json_path == STDOUT:
+        text = audit_to_json(audit)
+    elif request.csv_path == STDOUT:
+        text = audit_to_csv(audit)
+    else:
+        per_head = True if request.heads is not None else None
+        text = render(audit, width=_width(), style=_style(), per_head=per_head)
+    # The answer exists whether or not the reader of the pipe stays for it; so does the exit code.
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(text, nl=False)
+
+
+def _style() -> Style:
+    from dispersion.report.layout import Style
+
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return Style(colour=sys.stdout.isatty() and not plain)
+
+
+def _width() -> int:
+    return max(40, shutil.get_terminal_size().columns)
