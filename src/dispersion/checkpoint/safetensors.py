@@ -10,6 +10,7 @@ JSON key that occurs twice is refused, since which of the two a reader would see
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,17 +46,25 @@ def read_header(path: Path) -> dict[str, Entry]:
         UnsafeFileError: the bytes are a pickle or a PyTorch archive under a wrong name.
         CheckpointError: unreadable, truncated or malformed; the message says what and where.
     """
+    raw, size = _raw_header(path)
+    length = len(raw)
+    header = parse_object(raw, f"{shown(path)}: the safetensors header", strict=True)
+    _check_metadata(header.pop("__metadata__", None), path)
+    entries = {name: _entry(name, value, 8 + length, path) for name, value in header.items()}
+    _check_coverage(entries, 8 + length, size, path)
+    return entries
+
+
+def _raw_header(path: Path) -> tuple[bytes, int]:
+    """The header's bytes and the size of the file."""
     try:
         with path.open("rb") as file:
-            size = path.stat().st_size
-            start = file.read(8)
-            length = int.from_bytes(start, "little")
-            ahead = start + file.read(min(64, max(0, size - 8)))
-            if len(start) == 8 and length <= min(size - 8, LONGEST_HEADER):
-                file.seek(8)
-                raw = file.read(length)
-            else:
-                raw = b""
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            ahead = file.read(64)
+            length = int.from_bytes(ahead[:8], "little")
+            file.seek(8)
+            raw = file.read(length) if length <= min(size - 8, LONGEST_HEADER) else b""
     except (OSError, ValueError) as error:
         msg = (
             f"{shown(path)} cannot be read ({reason(error)}). Check that it exists and may be read."
@@ -65,8 +74,8 @@ def read_header(path: Path) -> dict[str, Entry]:
     if ahead.startswith(LFS_POINTER):
         msg = f"{shown(path)} is a Git LFS pointer, not the weights. Run `git lfs pull`."
         raise CheckpointError(msg)
-    if len(start) < 8 or length > size - 8 or len(raw) < length:
-        needs = f"; its header length asks for {length + 8}" if len(start) == 8 else ""
+    if size < 8 or length > size - 8:
+        needs = f"; its header length asks for {length + 8}" if size >= 8 else ""
         msg = (
             f"{shown(path)} is truncated or not safetensors: it has {size} bytes{needs}. "
             "Fetch it again."
@@ -75,11 +84,7 @@ def read_header(path: Path) -> dict[str, Entry]:
     if length > LONGEST_HEADER:
         msg = f"{shown(path)}: the header may have at most {LONGEST_HEADER} bytes. Got {length}."
         raise CheckpointError(msg)
-    header = parse_object(raw, f"{shown(path)}: the safetensors header", strict=True)
-    _check_metadata(header.pop("__metadata__", None), path)
-    entries = {name: _entry(name, value, 8 + length, path) for name, value in header.items()}
-    _check_coverage(entries, 8 + length, size, path)
-    return entries
+    return raw, size
 
 
 def _check_metadata(value: Any, path: Path) -> None:
