@@ -56,6 +56,15 @@ def test_su_is_longrope():
     np.testing.assert_array_equal(found.frequencies, read(case).frequencies)
 
 
+def test_longrope_with_one_set_of_factors_does_not_depend_on_the_context():
+    factors = [1.0, 2.0, 4.0, 8.0]
+    scaling = {"type": "longrope", "factor": 1.0, "short_factor": factors, "long_factor": factors}
+    found = rotary_from_config({"max_position_embeddings": 64, "rope_scaling": scaling}, None, 8)
+    assert not found.length_dependent
+    np.testing.assert_array_equal(found.frequencies_at(10**6), found.frequencies)
+    assert found.attention_factor.lower == found.attention_factor.upper == 1
+
+
 def test_pairs_cover_the_rotated_coordinates():
     half = rotary([1.0, 0.5], 6, rotated=4)
     assert half.pairs.tolist() == [[0, 2], [1, 3]]

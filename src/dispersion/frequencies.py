@@ -176,7 +176,7 @@ def _longrope(s: Scaling) -> Scaled:
     def at(length: int) -> NDArray[np.float64]:
         return np.asarray(s.plain / np.asarray(long if length > trained else short))
 
-    return Scaled(at(trained), a, at)
+    return Scaled(at(trained), a, None if short == long else at)
 
 
 KINDS: dict[str, Callable[[Scaling], Scaled]] = {

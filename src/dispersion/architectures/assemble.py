@@ -29,6 +29,7 @@ def assemble(
     asked: frozenset[int] | None,
     facts: Mapping[str, Any],
     learned_positions: int | None = None,
+    position_table: str | None = None,
 ) -> Plan:
     """Describe every layer asked for, check shapes, account for all tensors.
 
@@ -42,6 +43,7 @@ def assemble(
         asked: layers to read, or None for all.
         facts: what the plan says of the model, besides what all families share.
         learned_positions: the longest context the position table allows, or None.
+        position_table: that table's name behind the prefix.
 
     Raises:
         ArgumentError: a layer asked for does not exist.
@@ -54,12 +56,19 @@ def assemble(
         if not 0 <= index < layers:
             msg = f"layers must lie in 0..{layers - 1} for this model. Got {index}."
             raise ArgumentError(msg)
-    prefix = naming.find_prefix(checkpoint)
+    prefix = naming.find_prefix(checkpoint, layers)
     naming.check_layers(checkpoint, prefix, layers, layers_key)
     wanted = [i for i in range(layers) if asked is None or i in asked]
     attentions = [describe(prefix, i) for i in wanted]
     for attention in attentions:
         check_shapes(checkpoint, attention)
+    if position_table is not None and (name := prefix + position_table) in checkpoint:
+        shape = checkpoint.info(name).shape
+        if shape[:1] != (learned_positions,):
+            msg = (
+                f"tensor {name} must have {learned_positions} rows to fit config.json. Got {shape}."
+            )
+            raise CheckpointError(msg)
     sorted_out = account(checkpoint.names, naming, prefix, attentions)
     return Plan(
         family=family,

@@ -79,6 +79,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
         asked=asked,
         facts={"max_positions": positions},
         learned_positions=positions,
+        position_table="embeddings.position_embeddings.weight",
     )
 
 

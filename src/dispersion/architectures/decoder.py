@@ -38,7 +38,7 @@ NAMING = ledger.Naming(
         r"embed_tokens\.weight": ledger.EMBEDDING,
         r"norm\.weight": ledger.FINAL_NORM,
         r"(.+\.)?lm_head\..+": ledger.HEAD,
-        r"rotary_emb\.inv_freq": ledger.FREQUENCIES,
+        r"rotary_emb\.inv_freq|rope_freqs\.weight": ledger.FREQUENCIES,
     },
 )
 
@@ -176,7 +176,9 @@ class _Reader:
             # All coordinates turn, so the factor of cos and sin is part of the scale, squared.
             scale = times(scale, times(rotary.attention_factor, rotary.attention_factor))
         if self.bidirectional and window is not None:
-            window = 2 * (window // 2) + 1
+            # Half the window to each side. A query at an end of the context sees one half and
+            # itself, and no bound may count keys that some query does not see.
+            window = window // 2 + 1
         query, key = (
             Projection(
                 weight=f"{root}self_attn.{side}_proj.weight",

@@ -85,6 +85,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
         asked=asked,
         facts={"max_positions": positions},
         learned_positions=positions,
+        position_table="wpe.weight",
     )
 
 

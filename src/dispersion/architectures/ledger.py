@@ -23,7 +23,7 @@ EMBEDDING = "embedding"
 FINAL_NORM = "final norm"
 HEAD = "output head"
 MASK = "mask buffer of an old file"
-FREQUENCIES = "rotary frequencies are computed from config.json"
+FREQUENCIES = "rotary frequencies come with the configuration"
 NOT_ASKED = "layer not asked for"
 OTHER = "not part of attention"
 
@@ -55,22 +55,27 @@ class Naming:
     near: tuple[str, ...] = ()
     refused: Mapping[str, str] | None = None
 
-    def find_prefix(self, checkpoint: Checkpoint) -> str:
+    def find_prefix(self, checkpoint: Checkpoint, layers: int) -> str:
         """The part of names before the stack in this file, such as "model." or nothing.
+
+        Where several stacks are named alike, the one with as many layers as the config says.
 
         Raises:
             CheckpointError: no tensor of an attention layer is there.
         """
         stack, module = re.escape(self.stack), re.escape(self.module)
-        layer = re.compile(rf"^((?:.*\.)?){stack}\.\d+\.{module}\.")
-        found = Counter(m[1] for name in checkpoint.names if (m := layer.match(name)))
+        layer = re.compile(rf"^((?:.*\.)?){stack}\.(\d+)\.{module}\.")
+        found: dict[str, set[int]] = {}
+        for name in checkpoint.names:
+            if m := layer.match(name):
+                found.setdefault(m[1], set()).add(int(m[2]))
         if not found:
             msg = (
                 f"{checkpoint.source} must hold attention tensors named {self.stack}.N."
                 f"{self.module}.*, as the model_type in its config.json says. Got none."
             )
             raise CheckpointError(msg)
-        return min(found, key=lambda prefix: (-found[prefix], len(prefix)))
+        return min(found, key=lambda prefix: (found[prefix] != set(range(layers)), len(prefix)))
 
     def check_layers(self, checkpoint: Checkpoint, prefix: str, layers: int, key: str) -> None:
         """Compare the layer indices of the file with the config's number of layers.
