@@ -1,5 +1,6 @@
 import io
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -67,6 +68,12 @@ def test_paths_that_hold_nothing(tmp_path, opener):
     (tmp_path / "notes.txt").write_text("hello")
     refused(CheckpointError, "it holds notes.txt", opener, tmp_path)
     refused(CheckpointError, "no known kind", opener, tmp_path / "notes.txt")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are a Unix feature")
+def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path):
+    os.mkfifo(tmp_path / "p.safetensors")
+    refused(CheckpointError, "neither a file", open_checkpoint, tmp_path / "p.safetensors")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "m.npy", "m.npz", "m.gguf"])
@@ -270,6 +277,17 @@ def test_arrays_in_memory_make_a_checkpoint():
     np.testing.assert_array_equal(checkpoint.read("w2", slice(1, 2)), ARRAYS["w2"][1:])
     assert "w2" in checkpoint
     assert "w9" not in checkpoint
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "npy", "npz"])
+def test_tensors_can_be_sent_to_another_process(tmp_path, suffix):
+    path = tmp_path / f"w0.{suffix}"
+    save = {"npy": np.save, "npz": lambda p, a: np.savez(p, w0=a)}.get(
+        suffix, lambda p, a: write_safetensors(p, {"w0": a})
+    )
+    save(path, ARRAYS["w0"])
+    sent = pickle.loads(pickle.dumps(open_tensors(path)))
+    np.testing.assert_array_equal(sent.read("w0"), ARRAYS["w0"])
 
 
 def test_opening_safetensors_does_not_import_gguf(tmp_path):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.dtypes import to_float64
 from dispersion.checkpoint.folder import INDEX, read_config, weights_file
@@ -17,6 +18,8 @@ from dispersion.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    from numpy.typing import NDArray
 
     from dispersion.checkpoint.tensors import Reader
 
@@ -82,7 +85,12 @@ def _weights(path: str | PathLike[str]) -> Path:
     except (OSError, ValueError) as error:
         msg = f"{shown(path)} cannot be read ({reason(error)})."
         raise CheckpointError(msg) from None
-    return weights_file(given) if is_folder else given
+    if is_folder:
+        return weights_file(given)
+    if not given.is_file():  # opening a pipe would wait for ever
+        msg = f"{shown(path)} is neither a file nor a folder. Give a checkpoint."
+        raise CheckpointError(msg)
+    return given
 
 
 def _entries(file: Path, also: str) -> dict[str, Entry]:
@@ -107,4 +115,8 @@ def _infos(entries: dict[str, Entry]) -> dict[str, TensorInfo]:
 
 
 def _reader(entries: dict[str, Entry]) -> Reader:
-    return lambda name, rows: read_entry(entries[name], rows)
+    return partial(_read, entries)
+
+
+def _read(entries: dict[str, Entry], name: str, rows: slice | None) -> NDArray[Any]:
+    return read_entry(entries[name], rows)

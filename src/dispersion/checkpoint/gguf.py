@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,16 +63,24 @@ def open_gguf(path: Path, source: str) -> Checkpoint:
             raise CheckpointError(msg)
         renamed[spelled] = stored
     infos = {name: _info(name, stored, path) for name, stored in renamed.items()}
-    counts = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+    heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+    permuted = heads if architecture == "llama" else {}
+    reader = partial(_read, renamed, infos, permuted, config["head_dim"])
+    return Checkpoint(source, "gguf", infos, reader, config, gain_is_multiplier=True)
 
-    def read(name: str, rows: slice | None) -> NDArray[Any]:
-        stored, info = renamed[name], infos[name]
-        found = ROTATED.fullmatch(name) if architecture == "llama" else None
-        if not found:
-            return _dequantised(stored, info, rows)
-        return _half_split(stored, info, rows, counts[found[1]], config["head_dim"])
 
-    return Checkpoint(source, "gguf", infos, read, config, gain_is_multiplier=True)
+def _read(
+    tensors: dict[str, Stored],
+    infos: dict[str, TensorInfo],
+    permuted: dict[str, int],
+    head_dim: int,
+    name: str,
+    rows: slice | None,
+) -> NDArray[Any]:
+    found = ROTATED.fullmatch(name)
+    if found and found[1] in permuted:
+        return _half_split(tensors[name], infos[name], rows, permuted[found[1]], head_dim)
+    return _dequantised(tensors[name], infos[name], rows)
 
 
 def _info(name: str, stored: Stored, path: Path) -> TensorInfo:
@@ -121,6 +130,6 @@ def _half_split(
     # Whole heads are read, since a head's rows are shuffled among themselves.
     first, last = rows.start // head_dim, -(-rows.stop // head_dim)
     values = _dequantised(stored, info, slice(first * head_dim, last * head_dim))
-    pairs = values.reshape(last - first, head_dim // 2, 2, -1)
+    pairs = values.reshape(last - first, head_dim // 2, 2, *stored.shape[1:])
     ordered = pairs.swapaxes(1, 2).reshape(values.shape)
     return ordered[rows.start - first * head_dim : rows.stop - first * head_dim]

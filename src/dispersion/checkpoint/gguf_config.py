@@ -130,7 +130,7 @@ def translate(
 
 
 def _gemma3(meta: Metadata, layers: int) -> dict[str, Any]:
-    if not meta.has("attention.sliding_window"):
+    if not meta.values.get(meta.prefix + "attention.sliding_window"):  # 0 means none
         return {"layer_types": ["full_attention"] * layers}
     pattern = meta.values.get(meta.prefix + "attention.sliding_window_pattern", 6)
     if isinstance(pattern, list) and len(pattern) >= layers:
@@ -206,14 +206,16 @@ def _rope_scaling(
             "original_max_position_embeddings": original,
         }
     if kind == "yarn":
-        return {
+        yarn = {
             "rope_type": "yarn",
             "factor": factor,
-            "attention_factor": attention * (0.1 * math.log(max(factor, 1.0)) + 1.0),
             "beta_fast": meta.real("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": meta.real("rope.scaling.yarn_beta_slow", 1.0),
             "original_max_position_embeddings": original,
         }
+        if attention != 1.0:  # it multiplies the usual factor, 1 + ln(factor)/10
+            yarn["attention_factor"] = attention * (0.1 * math.log(max(factor, 1.0)) + 1.0)
+        return yarn
     if kind == "linear" and factor != 1.0:
         return {"rope_type": "linear", "factor": factor}
     return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from typing import IO, TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -44,17 +45,16 @@ def open_npy(path: Path) -> Tensors:
         msg = f"{shown(path)} is truncated: shape {shape} of {dtype} needs {info.nbytes} bytes."
         raise CheckpointError(msg)
 
-    def read(name: str, rows: slice | None) -> NDArray[Any]:
-        _check_float(name, dtype)
-        try:
-            # An empty map is an error to the operating system.
-            mode: Literal["r"] | None = "r" if info.nbytes else None
-            array = np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))
-        except MALFORMED as error:
-            raise _malformed(path, error) from None
-        return array if rows is None else array[rows]
+    return Tensors(str(path), "npy", {info.name: info}, partial(_read_npy, path, dtype))
 
-    return Tensors(str(path), "npy", {info.name: info}, read)
+
+def _read_npy(path: Path, dtype: np.dtype[Any], name: str, rows: slice | None) -> NDArray[Any]:
+    _check_float(name, dtype)
+    try:
+        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except MALFORMED as error:
+        raise _malformed(path, error) from None
+    return array if rows is None else array[rows]
 
 
 def open_npz(path: Path) -> Tensors:
@@ -79,16 +79,19 @@ def open_npz(path: Path) -> Tensors:
     except MALFORMED as error:
         raise _malformed(path, error) from None
 
-    def read(name: str, rows: slice | None) -> NDArray[Any]:
-        _check_float(name, dtypes[name])
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                array = np.asarray(archive[name])
-        except MALFORMED as error:
-            raise _malformed(path, error) from None
-        return array if rows is None else array[rows]
+    return Tensors(str(path), "npz", infos, partial(_read_npz, path, dtypes))
 
-    return Tensors(str(path), "npz", infos, read)
+
+def _read_npz(
+    path: Path, dtypes: dict[str, np.dtype[Any]], name: str, rows: slice | None
+) -> NDArray[Any]:
+    _check_float(name, dtypes[name])
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            array = np.asarray(archive[name])
+    except MALFORMED as error:
+        raise _malformed(path, error) from None
+    return array if rows is None else array[rows]
 
 
 def _header(file: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING
 
@@ -42,22 +43,24 @@ def refuse_pickle(path: Path, start: bytes) -> None:
 def unsafe(path: Path) -> str:
     """The message that refuses a pickle and gives the command that converts it."""
     target = path.parent / "model.safetensors"
-    return _message(path, f"[{str(path)!r}]", target)
+    return _message(path, f"[{json.dumps(str(path))}]", target)
 
 
 def unsafe_folder(folder: Path, pickles: list[Path]) -> str:
     """The same for a folder whose weights are all pickles; its shards go into one file."""
     shards = any(path.name.startswith("pytorch_model") for path in pickles)
     pattern = str(folder / ("pytorch_model*.bin" if shards else f"*{pickles[0].suffix}"))
-    return _message(folder, f"__import__('glob').glob({pattern!r})", folder / "model.safetensors")
+    return _message(
+        folder, f'__import__("glob").glob({json.dumps(pattern)})', folder / "model.safetensors"
+    )
 
 
 def _message(path: Path, files: str, target: Path) -> str:
     code = (
         "import torch, safetensors.torch as s; "
         f"s.save_file({{k: v.contiguous().clone() for f in {files} for k, v in "
-        "torch.load(f, map_location='cpu', weights_only=True).items()}, "
-        f"{str(target)!r})"
+        'torch.load(f, map_location="cpu", weights_only=True).items()}, '
+        f"{json.dumps(str(target))})"
     )
     return (
         f"{shown(path)} holds a pickle, which can run code when read, so it is not opened. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, eq=False)
 class Tensors:
-    """Tensors of one or several files.
+    """Tensors of one or several files; can be sent to another process.
 
     Attributes:
         source: the path given by the caller.
@@ -53,7 +54,7 @@ class Tensors:
     infos: Mapping[str, TensorInfo] = field(repr=False)
     reader: Reader = field(repr=False)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self.infos))
 
@@ -134,7 +135,9 @@ def from_arrays(
         for name, a in held.items()
     }
 
-    def read(name: str, rows: slice | None) -> NDArray[Any]:
-        return held[name] if rows is None else held[name][rows]
+    reader = partial(_read, held)
+    return Checkpoint(source, "arrays", infos, reader, dict(config or {}), gain_is_multiplier)
 
-    return Checkpoint(source, "arrays", infos, read, dict(config or {}), gain_is_multiplier)
+
+def _read(held: dict[str, NDArray[Any]], name: str, rows: slice | None) -> NDArray[Any]:
+    return held[name] if rows is None else held[name][rows]
