@@ -144,7 +144,7 @@ def cli(ctx: click.Context) -> int | None:
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time for --offsets exact; where it runs out the free bound is reported.",
+    help="Time for --offsets exact in all; past it heads get the free bound. Default: 600.",
 )
 @click.option("--json", "json_path", metavar="FILE", help="Write JSON to FILE, or - for stdout.")
 @click.option("--csv", "csv_path", metavar="FILE", help="Write CSV to FILE, or - for stdout.")

@@ -49,8 +49,12 @@ class Request:
     input_norm: float | None
 
     @property
-    def targets(self) -> tuple[Target, ...]:
-        lengths = self.lengths or DEFAULT_LENGTHS
+    def targets(self) -> tuple[Target, ...] | None:
+        """The questions; None where no length was given, and the model decides."""
+        return None if self.lengths is None else self.ask(self.lengths)
+
+    def ask(self, lengths: tuple[int, ...]) -> tuple[Target, ...]:
+        """Ask the same at each length."""
         return tuple(
             Target(length, self.coefficient, sink_tokens=self.sink_tokens) for length in lengths
         )
@@ -64,13 +68,27 @@ def run_check(request: Request) -> int:
         DispersionError: whatever reading, checking or writing raises.
     """
     _refuse_contradictions(request)
-    targets = request.targets  # a bad target shows before a file is touched
+    if request.offsets == "exact":
+        from dispersion.offsets import DEFAULT_BUDGET
+
+        request = replace(request, budget=request.budget or DEFAULT_BUDGET)
+        _warn(
+            request,
+            "exact offsets take time in proportion to the length; "
+            f"past {request.budget:g} s in all, heads get the free bound (--budget).",
+        )
+    request.ask(DEFAULT_LENGTHS)  # a bad target shows before a file is touched
     with contextlib.ExitStack() as stack:
         json_file = _prepare(request.json_path, stack)
         csv_file = _prepare(request.csv_path, stack)
-        audit = _audit(request, targets)
+        audit = _audit(request)
         _write(audit, request, json_file, csv_file)
     return exit_code(audit, request)
+
+
+def _warn(request: Request, message: str) -> None:
+    if not request.quiet:
+        click.echo(f"note: {message}", err=True)
 
 
 def exit_code(audit: Audit, request: Request) -> int:
@@ -137,9 +155,9 @@ def _prepare(path: str | None, stack: contextlib.ExitStack) -> OutputFile | None
     return None if path in (None, STDOUT) else stack.enter_context(OutputFile(path))
 
 
-def _audit(request: Request, targets: tuple[Target, ...]) -> Audit:
+def _audit(request: Request) -> Audit:
     if len(request.paths) == 2:
-        return _audit_pair(request, targets)
+        return _audit_pair(request)
     from dispersion.auditing import audit
 
     source = request.paths[0]
@@ -151,17 +169,43 @@ def _audit(request: Request, targets: tuple[Target, ...]) -> Audit:
     with _progress(request) as progress:
         found = audit(
             path,
-            targets,
+            request.targets,
+            coefficient=request.coefficient,
+            sink_tokens=request.sink_tokens,
             layers=request.layers,
             heads=request.heads,
             offsets=request.offsets,
+            budget=request.budget,
             progress=progress,
         )
-    return replace(found, source=source)
+    left_out = found.left_out
+    if request.lengths is None:
+        asked = {target.length for target in found.targets}
+        reason = f"the model has learned positions for {max(asked, default=0)} tokens only"
+        left_out = left_out or tuple((n, reason) for n in DEFAULT_LENGTHS if n not in asked)
+    return replace(found, source=source, left_out=left_out)
 
 
-def _audit_pair(request: Request, targets: tuple[Target, ...]) -> Audit:
-    raise NotImplementedError
+def _audit_pair(request: Request) -> Audit:
+    from dispersion.pairs import PairOptions, audit_pair
+
+    options = PairOptions(
+        query_heads=request.query_heads,
+        key_heads=request.key_heads,
+        scale=request.scale,
+        rope=request.rope,
+        input_norm=request.input_norm,
+    )
+    query_path, key_path = request.paths
+    return audit_pair(
+        query_path,
+        key_path,
+        request.targets or request.ask(DEFAULT_LENGTHS),
+        options,
+        heads=request.heads,
+        offsets=request.offsets,
+        budget=request.budget,
+    )
 
 
 @contextlib.contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dispersion.architectures.plans import LayerPlan, Plan
+from dispersion.auditing import provenance
+from dispersion.checking import Place, check_head
 from dispersion.checkpoint import open_tensors, to_float64
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError, CheckpointError
@@ -14,15 +16,18 @@ from dispersion.frequencies import power_frequencies
 from dispersion.head import BallImage, Head
 from dispersion.norms import capped_ball
 from dispersion.reach import Reach
+from dispersion.results import Audit
 from dispersion.rigor import quotient, sqrt_enclosure
-from dispersion.rotary import rotary
+from dispersion.rotary import Rotary, rotary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
     from os import PathLike
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from dispersion.verdict import Target
 
 
 @dataclass(frozen=True)
@@ -44,16 +49,33 @@ class PairOptions:
     input_norm: float | None = None
 
 
-def plan_pair(
-    query_path: str | PathLike[str], key_path: str | PathLike[str], options: PairOptions
-) -> Plan:
-    """Plan one layer whose heads read rows of two matrices, each [out, in].
+def audit_pair(
+    query_path: str | PathLike[str],
+    key_path: str | PathLike[str],
+    targets: Sequence[Target],
+    options: PairOptions,
+    *,
+    heads: frozenset[int] | None = None,
+    offsets: str = "free",
+    budget: float | None = None,
+) -> Audit:
+    """Certified answers for the heads that read rows of two matrices, each [out, in].
+
+    Args:
+        query_path: a .npy, .npz or .safetensors file that holds W_Q alone.
+        key_path: the same for W_K.
+        targets: the questions.
+        options: what the matrices do not say themselves.
+        heads: only these query heads; all by default.
+        offsets: "free" (any rotation angles) or "exact" (the real offsets).
+        budget: seconds that "exact" may take in all; past it heads get the free bound.
 
     Raises:
         ArgumentError: shapes or options that do not fit.
         CheckpointError: a file is unreadable, or holds no single matrix.
         UnsafeFileError: a file is a pickle.
     """
+    started = time.perf_counter()
     query, key = _matrix(query_path, "W_Q"), _matrix(key_path, "W_K")
     query_heads, key_heads, head_dim = _heads(query.shape[0], key.shape[0], options)
     if query.shape[1] != key.shape[1]:
@@ -62,42 +84,36 @@ def plan_pair(
             f"Got {query.shape[1]} and {key.shape[1]} columns; transpose one that is [in, out]."
         )
         raise ArgumentError(msg)
+    if heads is not None and max(heads) >= query_heads:
+        msg = f"heads must lie in 0..{query_heads - 1}. Got {max(heads)}."
+        raise ArgumentError(msg)
     width = int(query.shape[1])
-    scale = _scale(options.scale, head_dim)
-    turn = None
-    if options.rope is not None:
-        if not (math.isfinite(options.rope) and options.rope > 0) or head_dim % 2:
-            msg = (
-                "--rope needs a positive base and an even head_dim. "
-                f"Got {options.rope} and {head_dim}."
-            )
-            raise ArgumentError(msg)
-        turn = rotary(power_frequencies(options.rope, head_dim), head_dim)
+    scale, turn = _scale(options.scale, head_dim), _turn(options.rope, head_dim)
     radius = options.input_norm
     reach = None if radius is None else Reach(width, radius)
-
-    def heads() -> Iterator[tuple[int, int, Head]]:
-        group = query_heads // key_heads
-        for kv_head in range(key_heads):
-            keys = _ball(key, kv_head, head_dim, radius)
-            for head in range(kv_head * group, (kv_head + 1) * group):
-                queries = _ball(query, head, head_dim, radius)
-                yield head, kv_head, Head(queries, keys, scale, turn, reach=reach)
-
-    facts: dict[str, Any] = {
-        "model_type": None,
-        "layers": 1,
-        "query_heads": query_heads,
-        "key_heads": key_heads,
-        "head_dim": head_dim,
-        "width": width,
-        "dtype": "float64",
-        "max_positions": None,
-        "qk_norm": "none",
-        "rope_type": None if turn is None else turn.kind,
-    }
-    layer = LayerPlan("", 0, query_heads, key_heads, head_dim, heads)
-    return Plan("two weight files", facts, (layer,), (), ())
+    keys = [_ball(key, index, head_dim, radius) for index in range(key_heads)]
+    results = []
+    for index in sorted(range(query_heads) if heads is None else heads):
+        kv_head = index // (query_heads // key_heads)
+        queries = _ball(query, index, head_dim, radius)
+        head = Head(queries, keys[kv_head], scale, turn, reach=reach)
+        rest = None if budget is None else max(0.0, budget - (time.perf_counter() - started))
+        place = Place("", 0, index, kv_head)
+        results.append(check_head(head, targets, place=place, offsets=offsets, budget=rest))
+    return Audit(
+        source=f"{query_path} {key_path}",
+        model={
+            "layers": 1,
+            "query_heads": query_heads,
+            "key_heads": key_heads,
+            "head_dim": head_dim,
+            "width": width,
+            "rope_type": None if turn is None else turn.kind,
+        },
+        targets=tuple(targets),
+        heads=tuple(results),
+        provenance=provenance(started, offsets, 1),
+    )
 
 
 def _matrix(path: str | PathLike[str], role: str) -> NDArray[np.float64]:
@@ -141,6 +157,15 @@ def _scale(scale: float | None, head_dim: int) -> Enclosure:
         msg = f"--scale must be positive and finite. Got {scale}."
         raise ArgumentError(msg)
     return Enclosure.exact(scale)
+
+
+def _turn(theta: float | None, head_dim: int) -> Rotary | None:
+    if theta is None:
+        return None
+    if not (math.isfinite(theta) and theta > 0) or head_dim % 2:
+        msg = f"--rope needs a positive base and an even head_dim. Got {theta} and {head_dim}."
+        raise ArgumentError(msg)
+    return rotary(power_frequencies(theta, head_dim), head_dim)
 
 
 def _ball(

@@ -22,8 +22,8 @@ _NAMED_GROUPS = 3  # more distinct stopping lengths than this are summarised by 
 LEGEND = (
     "cannot (ruled out): proved, no input reaches it. can (witnessed): an input was built that "
     "reaches it. unknown (unresolved): neither; not ruled out does not mean reachable. "
-    "Certificates concern exact arithmetic on the stored weights, and what a head could do, not "
-    "what it does."
+    "Upper bounds are printed rounded up, lower bounds down. Certificates concern exact "
+    "arithmetic on the stored weights, and what a head could do, not what it does."
 )
 
 
@@ -116,14 +116,14 @@ def limited_by_weights(audit: Audit) -> list[str]:
     target = max(audit.targets, key=lambda each: each.length)
     needed = required_logits(target)
     low, high = round_up(min(spreads)), round_up(max(spreads))
-    spreads_are = f"{low} to {high}" if low != high else low
+    spreads_are = f"{low} to {high}" if low != high else high
     share = f"{percent(target.coefficient)} at {format_length(target.length)}"
     at_least = round_down(needed.lower)
     if min(spreads) < needed.upper:
         return [f"No head is ruled out at these lengths; spreads are at most {high} logits."]
     return [
-        f"No head is limited by its weights: they allow spreads of {spreads_are} logits, and "
-        f"{share} needs only {at_least}. So the weights rule nothing out.",
+        "At these lengths no head is limited by its weights: its certified spread is "
+        f"{spreads_are} logits, and {share} needs only {at_least}. The weights rule nothing out.",
         *_what_would_bind(audit, target, needed),
     ]
 
@@ -139,8 +139,9 @@ def _what_would_bind(audit: Audit, target: Target, needed: Enclosure) -> list[st
     holds = rigor.reachable_length(unit, target.coefficient).upper
     verb = "would" if unit < needed.lower else "would not"
     return [
-        f"{below}. Unit-gain QK norm, for one, {verb}: at head_dim {head_dim} it allows "
-        f"{round_up(unit)} logits (2√head_dim), enough up to {print_largest_length(holds)} tokens."
+        f"{below}. Headwise QK norm with unit gains, for one, {verb}: at head_dim {head_dim} it "
+        f"allows {round_up(unit)} logits (2√head_dim), enough up to "
+        f"{print_largest_length(holds)} tokens."
     ]
 
 
