@@ -20,6 +20,7 @@ from dispersion.errors import ArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dispersion.points import Point
     from dispersion.reach import Reach
     from dispersion.rotary import Rotary
 
@@ -38,6 +39,7 @@ class BallImage:
             at most row_error[i] in 2-norm. None where the stored matrix is exact.
         offset_error: shape (head_dim,); the same for the entries of `offset`.
         cap: words naming what bounds the input ("input RMSNorm", "headwise QK norm", …).
+
     """
 
     matrix: NDArray[np.float64]
@@ -67,14 +69,37 @@ class BallImage:
 
     @cached_property
     def gram(self) -> NDArray[np.float64]:
-        """matrix @ matrix.T in float64, shape (head_dim, head_dim), computed once."""
+        """Matrix @ matrix.T in float64, shape (head_dim, head_dim), computed once."""
         return np.asarray(self.matrix @ self.matrix.T)
+
+    @cached_property
+    def norm_upper(self) -> float:
+        """Certified upper bound on the largest 2-norm of a point of the image, computed once."""
+        from dispersion.ellipsoid import best_weight, cover
+
+        weight = 0.5
+        if self.offset is not None and np.any(self.offset):
+            weight = best_weight(self.gram * self.radius.upper**2, self.offset)
+        return cover(self, weight).norm_upper()
+
+    @property
+    def offset_point(self) -> Point:
+        """The offset (zero where there is none) with the 2-norm of its error."""
+        from dispersion.points import Point
+
+        value = np.zeros(self.head_dim) if self.offset is None else self.offset
+        error = 0.0
+        if self.offset_error is not None:
+            error = float(np.linalg.norm(self.offset_error)) * (1 + 2.0**-40)
+        return Point(value, error)
 
     @cached_property
     def is_diagonal(self) -> bool:
         """Whether the matrix is square and diagonal (gain-only QK norm)."""
         m = self.matrix
-        return m.shape[0] == m.shape[1] and np.count_nonzero(m - np.diag(np.diag(m))) == 0
+        if m.shape[0] != m.shape[1]:
+            return False
+        return bool(np.count_nonzero(m - np.diag(np.diag(m))) == 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +118,7 @@ class Head:
         self_attention: whether the query token is one of its own keys.
         reach: how inputs of the attention layer reach points of the two balls; None when unknown,
             and then nothing can be WITNESSED.
+
     """
 
     query: BallImage | None

@@ -24,6 +24,7 @@ class QKNorm:
         start: the head's first row within `weight`.
         eps: the ε inside the norm's square root.
         centred: whether the norm removes the mean (LayerNorm).
+
     """
 
     weight: NDArray[Any]
@@ -47,6 +48,7 @@ class Reach:
         bias: shape (width,), the norm's own bias, or None.
         centred: whether the norm before attention removes the mean.
         query_norm, key_norm: the QK norms, or None.
+
     """
 
     width: int

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from dispersion.enclosure import Enclosure
 
 Retrieval = Literal["one"]
 
@@ -45,8 +47,7 @@ class Target:
             raise ArgumentError(msg)
         if not 0 < self.coefficient < 1:
             msg = (
-                "coefficient (--target) must lie strictly between 0 and 1. "
-                f"Got {self.coefficient}."
+                f"coefficient (--target) must lie strictly between 0 and 1. Got {self.coefficient}."
             )
             raise ArgumentError(msg)
         if self.sink_tokens < 0 or int(self.sink_tokens) != self.sink_tokens:
@@ -83,6 +84,7 @@ class HeadResult:
         results: one per target, in the order asked.
         spread_kind: "free" (any rotation angles) or "exact" (the real offsets).
         notes: remarks, such as a budget that ran out.
+
     """
 
     module: str

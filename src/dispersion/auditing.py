@@ -1,0 +1,189 @@
+"""A checkpoint against its targets: every head, one layer's weights at a time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from dispersion.architectures import plan
+from dispersion.checking import Place, check_head
+from dispersion.checkpoint import Checkpoint, from_arrays, open_checkpoint
+from dispersion.errors import ArgumentError
+from dispersion.lengths import DEFAULT_LENGTHS
+from dispersion.results import Audit
+from dispersion.verdict import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dispersion.architectures import LayerPlan, Plan
+    from dispersion.verdict import HeadResult
+
+
+def audit(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    targets: Sequence[Target] | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    coefficient: float = 0.5,
+    sink_tokens: int = 0,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | None = None,
+    offsets: str = "free",
+    budget: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
+) -> Audit:
+    """Certified answers for every attention head of a checkpoint.
+
+    Args:
+        source: a folder, a .safetensors, .index.json or .gguf file, or a state dict of arrays.
+        targets: the questions; by default `coefficient` at 4K, 16K, 64K, 256K and 1M tokens, or at
+            the longest learned position where the model has no more.
+        config: the model's config.json as a mapping; with a state dict only.
+        coefficient, sink_tokens: for the default targets.
+        layers, heads: only these indices; all by default.
+        offsets: "free" (any rotation angles) or "exact" (the real offsets; slow).
+        budget: seconds that "exact" may take in all; past it heads get the free bound and a note.
+        progress: called with (layers done, layers in all).
+        threads: heads checked at once; the number of processors by default.
+
+    Returns:
+        The audit: a `HeadResult` per head, and every tensor that was skipped or refused.
+
+    Raises:
+        CheckpointError, UnsafeFileError: the checkpoint cannot be read or lies about itself.
+        UnsupportedError: its family is not covered.
+        ArgumentError: an argument breaks its rule.
+
+    """
+    started = time.perf_counter()
+    checkpoint, name = _open(source, config)
+    found = plan(checkpoint, layers=None if layers is None else frozenset(layers))
+    asked, left_out = _targets(targets, found, coefficient, sink_tokens)
+    only = None if heads is None else frozenset(heads)
+    _check_heads(only, found)
+    count = threads or os.cpu_count() or 1
+    results = tuple(_run(found, asked, only, offsets, budget, progress, count))
+    return Audit(
+        source=name,
+        model={"family": found.family, **found.model},
+        targets=asked,
+        heads=tuple(sorted(results, key=lambda r: (r.layer, r.module, r.head))),
+        skipped=found.skipped,
+        refused=found.refused,
+        left_out=left_out,
+        provenance=provenance(started, offsets, count) | {"format": checkpoint.format},
+    )
+
+
+def provenance(started: float, offsets: str, threads: int) -> dict[str, Any]:
+    """How the numbers were made."""
+    from threadpoolctl import threadpool_info
+
+    kernels = {
+        f"{lib.get('internal_api')} {lib.get('version')} {lib.get('architecture', '')}".strip()
+        for lib in threadpool_info()
+        if lib.get("user_api") == "blas"
+    }
+    return {
+        "version": version("dispersion"),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "scipy": version("scipy"),
+        "flint": version("python-flint"),
+        "blas": ", ".join(sorted(kernels)),
+        "offsets": offsets,
+        "threads": threads,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+def _open(
+    source: str | os.PathLike[str] | Mapping[str, Any], config: Mapping[str, Any] | None
+) -> tuple[Checkpoint, str]:
+    if isinstance(source, Mapping):
+        if config is None:
+            msg = "config must come with a state dict (the model's config.json). Got None."
+            raise ArgumentError(msg)
+        return from_arrays(source, dict(config)), "state dict"
+    if config is not None:
+        msg = "config goes with a state dict; a checkpoint on disk has its own. Got both."
+        raise ArgumentError(msg)
+    return open_checkpoint(source), os.fspath(source)
+
+
+def _targets(
+    targets: Sequence[Target] | None, found: Plan, coefficient: float, sink_tokens: int
+) -> tuple[tuple[Target, ...], tuple[tuple[int, str], ...]]:
+    most = found.learned_positions
+    if targets is None:
+        fitting = [n for n in DEFAULT_LENGTHS if most is None or n <= most]
+        if not fitting and most is not None:
+            fitting = [most]
+        return tuple(Target(n, coefficient, sink_tokens=sink_tokens) for n in fitting), ()
+    if not targets:
+        msg = "targets must name at least one question. Got none."
+        raise ArgumentError(msg)
+    if most is None:
+        return tuple(targets), ()
+    reason = f"the model has learned positions for {most} tokens only"
+    out = dict.fromkeys(t.length for t in targets if t.length > most)
+    return tuple(t for t in targets if t.length <= most), tuple((n, reason) for n in out)
+
+
+def _check_heads(only: frozenset[int] | None, found: Plan) -> None:
+    most = max((layer.query_heads for layer in found.layers), default=0)
+    wrong = sorted(h for h in only or () if not 0 <= h < most)
+    if wrong:
+        msg = f"heads must lie in 0..{most - 1} for this model. Got {wrong[0]}."
+        raise ArgumentError(msg)
+
+
+def _run(
+    found: Plan,
+    targets: tuple[Target, ...],
+    only: frozenset[int] | None,
+    offsets: str,
+    budget: float | None,
+    progress: Callable[[int, int], None] | None,
+    threads: int,
+) -> Iterator[HeadResult]:
+    from threadpoolctl import threadpool_limits
+
+    if not targets:
+        return
+    deadline = None if budget is None else time.monotonic() + budget
+    total = len(found.layers)
+
+    def one(place: Place, head: Any) -> HeadResult:
+        rest = None if deadline is None else max(0.0, deadline - time.monotonic())
+        return check_head(head, targets, place=place, offsets=offsets, budget=rest)
+
+    # Small matrices gain nothing from a threaded BLAS; whole heads in parallel do.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        for done, layer in enumerate(found.layers):
+            if progress:
+                progress(done, total)
+            # A bounded queue: at most a few heads' weights are alive at once.
+            waiting: deque[Any] = deque()
+            for place, head in _heads(layer, only):
+                waiting.append(pool.submit(one, place, head))
+                if len(waiting) > threads + 1:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        if progress:
+            progress(total, total)
+
+
+def _heads(layer: LayerPlan, only: frozenset[int] | None) -> Iterator[tuple[Place, Any]]:
+    for index, kv_head, head in layer.heads():
+        if only is None or index in only:
+            yield Place(layer.module, layer.layer, index, kv_head), head

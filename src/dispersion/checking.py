@@ -1,0 +1,261 @@
+"""One head against its targets: certified ceilings, witnesses and verdicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dispersion import rigor, witness
+from dispersion.enclosure import Enclosure
+from dispersion.errors import ArgumentError
+from dispersion.offsets import exact_spread
+from dispersion.spread import SpreadBound, product_bound, spread_bound
+from dispersion.verdict import HeadResult, Result, Target, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dispersion.head import Head
+
+EXPLICIT_LAGS = 2048
+UNKNOWN = Enclosure(0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a head sits: the attention's tensor-name prefix and its indices."""
+
+    module: str = ""
+    layer: int = 0
+    head: int = 0
+    kv_head: int = 0
+
+
+def check(head: Head, target: Target, *, offsets: str = "free") -> Result:
+    """Can this head put `target.coefficient` on one of `target.length` tokens?
+
+    Args:
+        head: the head in normal form.
+        target: the question.
+        offsets: "free" bounds over any rotation angles; "exact" over the real offsets, which costs
+            time in proportion to the length.
+
+    Returns:
+        The ceiling, enclosed, and a verdict: RULED_OUT is a proof that no input reaches the
+        target, WITNESSED that one does.
+
+    Raises:
+        ArgumentError: offsets is neither "free" nor "exact".
+
+    """
+    return check_head(head, [target], offsets=offsets).results[0]
+
+
+def check_head(
+    head: Head,
+    targets: Sequence[Target],
+    *,
+    place: Place | None = None,
+    offsets: str = "free",
+    budget: float | None = None,
+) -> HeadResult:
+    """All targets for one head, in one pass over its weights.
+
+    Args:
+        head: the head in normal form.
+        targets: the questions.
+        place: the names that the result carries.
+        offsets: "free" or "exact".
+        budget: seconds that "exact" may take for this head; past it the free bound is reported
+            with a note.
+
+    Raises:
+        ArgumentError: offsets is neither "free" nor "exact".
+
+    """
+    if offsets not in ("free", "exact"):
+        msg = f"offsets must be 'free' or 'exact'. Got {offsets!r}."
+        raise ArgumentError(msg)
+    place = place or Place()
+    if not head.bounded:
+        return _unbounded(head, targets, place)
+    free = spread_bound(head)
+    longest = max((t.length for t in targets), default=1)
+    found = _Witnesses(head, longest)
+    uppers: dict[int, float] = {}
+    notes: list[str] = []
+    exact = offsets == "exact" and free.theorem == "T10"
+    for length in {t.length for t in targets}:
+        uppers[length] = free.spread
+        if exact:
+            outcome = exact_spread(head, length, free.spread, budget=budget)
+            uppers[length] = outcome.spread
+            found.add(length, outcome.witness)
+            notes.extend(outcome.notes)
+    results = tuple(_result(head, t, free, uppers[t.length], found) for t in targets)
+    spread = uppers.get(longest, free.spread)
+    return HeadResult(
+        module=place.module,
+        layer=place.layer,
+        head=place.head,
+        kv_head=place.kv_head,
+        spread=Enclosure(min(found.spread(longest), spread), spread),
+        paper_spread=product_bound(head),
+        window=head.window,
+        cap=_cap(head),
+        largest_length=_largest_length(head, targets, free, spread),
+        results=results,
+        spread_kind="exact" if exact and not notes else "free",
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+class _Witnesses:
+    """Witnesses for one head, built when first needed."""
+
+    def __init__(self, head: Head, longest: int) -> None:
+        self._head = head
+        self._shared: witness.Witness | None = None
+        self._own: dict[int, list[witness.Witness]] = {}
+        self._longest = longest
+        self._started = False
+
+    def add(self, length: int, found: witness.Witness | None) -> None:
+        if found is not None:
+            self._own.setdefault(length, []).append(found)
+
+    def _at(self, length: int) -> list[witness.Witness]:
+        rotary = self._head.rotary
+        if rotary is not None and rotary.length_dependent:
+            if length not in self._own:
+                self.add(length, witness.build(self._head, length))
+            return self._own.get(length, [])
+        if not self._started:
+            self._shared = witness.build(self._head, self._longest)
+            self._started = True
+        shared = [] if self._shared is None else [self._shared]
+        return [*self._own.get(length, []), *shared]
+
+    def spread(self, length: int) -> float:
+        return max((w.spread(length) for w in self._at(length)), default=0.0)
+
+    def coefficient(self, target: Target, tokens: int, ceiling: float) -> float:
+        """The best coefficient found; looks closer where it could decide the verdict."""
+        candidates = self._at(target.length)
+        best = max((w.coefficient(target.length, tokens) for w in candidates), default=0.0)
+        if not candidates or best >= target.coefficient or ceiling < target.coefficient:
+            return best
+        first = candidates[0]
+        seen = first.visible(target.length)
+        hopeful = rigor.set_mass(min(tokens, seen), seen, self.spread(target.length)).upper
+        if hopeful < target.coefficient or first.alike or seen < 3:
+            return best
+        lags = np.arange(1, min(seen, EXPLICIT_LAGS + 1), dtype=np.int64)
+        closer = witness.evaluate(first.head, target.length, first.direction, lags)
+        return best if closer is None else max(best, closer.coefficient(target.length, tokens))
+
+
+def _result(
+    head: Head, target: Target, bound: SpreadBound, spread: float, found: _Witnesses
+) -> Result:
+    seen = target.length if head.window is None else min(target.length, head.window)
+    tokens = min(max(1, target.sink_tokens), seen)
+    upper = ceiling(head, bound.level, spread, seen, tokens)
+    lower = min(found.coefficient(target, tokens, upper), upper)
+    return Result(target, Enclosure(lower, upper), _verdict(lower, upper, target.coefficient))
+
+
+def ceiling(head: Head, level: float, spread: float, seen: int, tokens: int) -> float:
+    """The most that `tokens` of `seen` keys hold together, sinks counted (T1, T2, T7). **Upper.**
+
+    Args:
+        head: for its learned sink.
+        level: bound on the modulus of any logit.
+        spread: bound on the spread of a row.
+        seen: keys a query sees.
+        tokens: how many of them share the mass, 1..seen.
+
+    """
+    upper = rigor.set_mass(tokens, seen, spread).upper
+    if head.sink is None or not math.isfinite(level):
+        return upper
+    one = rigor.max_coefficient_with_sink(seen, spread, level, sink=head.sink).upper
+    return min(upper, one * tokens * (1 + 2.0**-52)) if tokens > 1 else min(upper, one)
+
+
+def _verdict(lower: float, upper: float, coefficient: float) -> Verdict:
+    if upper < coefficient:
+        return Verdict.RULED_OUT
+    return Verdict.WITNESSED if lower >= coefficient else Verdict.UNRESOLVED
+
+
+def _largest_length(
+    head: Head, targets: Sequence[Target], bound: SpreadBound, spread: float
+) -> float:
+    """The largest length at which the first target's question is not ruled out."""
+    if not targets:
+        return math.inf
+    tokens = max(1, targets[0].sink_tokens)
+    reachable = rigor.reachable_length(spread, targets[0].coefficient, items=tokens).upper
+    if head.sink is not None:
+        reachable = _with_sink(head, targets[0], bound.level, spread, tokens, reachable)
+    if head.window is not None and reachable >= head.window:
+        return math.inf
+    return reachable
+
+
+def _with_sink(
+    head: Head, target: Target, level: float, spread: float, tokens: int, high: float
+) -> float:
+    """The largest length not ruled out when a sink lowers the ceiling, by bisection."""
+    low, top = 0, int(min(high, 2.0**60))
+    if math.isinf(high) and ceiling(head, level, spread, top, tokens) >= target.coefficient:
+        return math.inf
+    while low < top:
+        middle = (low + top + 1) // 2
+        if ceiling(head, level, spread, max(middle, tokens), tokens) >= target.coefficient:
+            low = middle
+        else:
+            top = middle - 1
+    return float(low)
+
+
+def _cap(head: Head) -> str:
+    return head.cap if head.soft_cap is None else f"{head.cap}, soft cap {head.soft_cap:g}"
+
+
+def _unbounded(head: Head, targets: Sequence[Target], place: Place) -> HeadResult:
+    spread = Enclosure(0.0, math.inf)
+    upper = math.inf
+    if head.soft_cap is not None:
+        # A soft cap bounds the logits whatever the inputs (T8).
+        spread = Enclosure(0.0, rigor.capped_spread(math.inf, head.soft_cap).upper)
+        upper = spread.upper
+    bound = SpreadBound(upper, upper / 2, "T8")
+    results = []
+    for target in targets:
+        if math.isinf(upper):
+            results.append(Result(target, UNKNOWN, Verdict.UNBOUNDED))
+            continue
+        seen = target.length if head.window is None else min(target.length, head.window)
+        tokens = min(max(1, target.sink_tokens), seen)
+        top = ceiling(head, bound.level, upper, seen, tokens)
+        results.append(Result(target, Enclosure(0.0, top), _verdict(0.0, top, target.coefficient)))
+    return HeadResult(
+        module=place.module,
+        layer=place.layer,
+        head=place.head,
+        kv_head=place.kv_head,
+        spread=spread,
+        paper_spread=upper,
+        window=head.window,
+        cap=_cap(head),
+        largest_length=_largest_length(head, targets, bound, upper),
+        results=tuple(results),
+        notes=()
+        if math.isfinite(upper)
+        else ("no norm caps the inputs of this head; --input-norm states a cap",),
+    )

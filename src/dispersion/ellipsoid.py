@@ -1,0 +1,151 @@
+"""Ellipsoids that cover a ball image, with the rounding errors of their Gram matrices.
+
+The ball image {ρ M u + a : ‖u‖ ≤ 1} lies in every ellipsoid {F z : ‖z‖ ≤ 1} with
+F Fᵀ = ρ² M Mᵀ / w + a aᵀ / (1 − w), 0 < w < 1. For the largest norm of a linear image the best w
+loses nothing: it solves the trust-region problem, so a bias costs one number, not a new bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import brentq
+
+from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dispersion.head import BallImage
+
+_UP = 1 + 2.0**-50
+
+
+@dataclass(frozen=True, eq=False)
+class Ellipsoid:
+    """{F z : ‖z‖ ≤ 1}, known through the float64 Gram matrix of F.
+
+    Attributes:
+        gram: F Fᵀ as computed, shape (head_dim, head_dim).
+        sizes: upper bounds on the row norms of F, shape (head_dim,).
+        coefficient: entry (i, j) of `gram` is off by at most coefficient · sizes[i] · sizes[j].
+        row_error: row i of the exact F differs from the F behind `gram` by at most this (2-norm).
+
+    """
+
+    gram: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+    coefficient: float
+    row_error: NDArray[np.float64] | None
+
+    def norm_upper(self, scales: NDArray[np.float64] | None = None) -> float:
+        """Upper bound on max ‖diag(scales) x‖ over the ellipsoid. **Upper**, excess about 1e-12."""
+        scales = np.ones(len(self.sizes)) if scales is None else scales
+        matrix = scales[:, None] * self.gram * scales
+        sizes = scales * self.sizes
+        error = (self.coefficient + 4 * UNIT_ROUNDOFF) * float(sizes @ sizes)
+        slack = None if self.row_error is None else scales * self.row_error
+        return _norm(matrix, error, slack)
+
+    def image_norm_upper(self, transform: NDArray[np.float64]) -> float:
+        """Upper bound on max ‖transform @ x‖, for any (r, head_dim) matrix. **Upper**."""
+        matrix = transform @ self.gram @ transform.T
+        modulus = np.abs(transform)
+        sizes = modulus @ self.sizes
+        error = (self.coefficient + gamma(2 * len(self.sizes) + 8)) * float(sizes @ sizes) * _UP
+        slack = None if self.row_error is None else modulus @ self.row_error
+        return _norm(np.tril(matrix) + np.tril(matrix, -1).T, error, slack)
+
+    @property
+    def error(self) -> float:
+        """Bound on the 2-norm error of `gram`, without the row errors."""
+        return self.coefficient * float(self.sizes @ self.sizes) * _UP
+
+    @property
+    def slack(self) -> float:
+        """Bound on the Frobenius norm of what the row errors add to F."""
+        return 0.0 if self.row_error is None else float(np.linalg.norm(self.row_error)) * _UP
+
+
+def cover(
+    ball: BallImage, weight: float = 0.5, *, keep: NDArray[np.bool_] | None = None
+) -> Ellipsoid:
+    """The ellipsoid with share `weight` for the matrix and the rest for the offset.
+
+    Args:
+        ball: the ball image.
+        weight: w in (0, 1); of no effect where the offset is zero.
+        keep: the coordinates whose offset counts, for bounds in which the rest of it cancels; all
+            by default.
+
+    """
+    width = ball.matrix.shape[1]
+    offset = _kept(ball.offset, keep)
+    offset_error = _kept(ball.offset_error, keep)
+    share = 1.0
+    if offset is not None:
+        share = min(max(weight, 2.0**-40), 1 - 2.0**-40)
+    elif offset_error is not None:
+        share = 1 - 2.0**-20
+    rest = (1 - share) * (1 - 4 * UNIT_ROUNDOFF)  # share + rest ≤ 1 in exact arithmetic
+    radius = ball.radius.upper
+    gram = ball.gram * (radius * radius / share)
+    row_error = None
+    if ball.row_error is not None:
+        row_error = ball.row_error * (radius / math.sqrt(share) * _UP)
+    if offset is not None:
+        gram = gram + np.outer(offset, offset) / rest
+    if offset_error is not None:
+        extra = offset_error * (_UP / math.sqrt(rest))
+        row_error = extra if row_error is None else row_error + extra
+    coefficient = gamma(width + 16)
+    sizes = np.sqrt(np.diag(gram) * (1 + 2 * coefficient)) * _UP
+    return Ellipsoid(gram, sizes, coefficient * (1 + 2 * coefficient), row_error)
+
+
+def _kept(
+    values: NDArray[np.float64] | None, keep: NDArray[np.bool_] | None
+) -> NDArray[np.float64] | None:
+    if values is None:
+        return None
+    values = values if keep is None else np.where(keep, values, 0.0)
+    return values if np.any(values) else None
+
+
+def best_weight(gram: NDArray[np.float64], offset: NDArray[np.float64]) -> float:
+    """The w that minimises λ_max(gram / w + offset offsetᵀ / (1 − w)), by its secular equation.
+
+    With gram = Σ λ_i e_i e_iᵀ and m_i = e_iᵀ offset, that minimum is min over λ > λ_max of
+    λ (1 + Σ m_i² / (λ − λ_i)), at w = 1 / (1 + Σ m_i² / (λ − λ_i)). Only an optimiser: any w
+    gives a valid bound.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    squares = (vectors.T @ offset) ** 2
+    total = float(squares.sum())
+    if total == 0.0:
+        return 1 - 2.0**-40
+    top = max(float(values[-1]), 0.0)
+
+    def slope(level: float) -> float:
+        gap = level - values
+        return float(1 - (squares * values / gap**2).sum())
+
+    # slope → −∞ as level falls to λ_max unless the offset misses the top (the hard case).
+    low = top + 1e-14 * (top + total)
+    if slope(low) >= 0:
+        level = low
+    else:
+        high = top + 2 * (math.sqrt(total * max(top, 1e-300)) + 1e-300)
+        while slope(high) < 0:
+            high = top + 2 * (high - top)
+        level = float(brentq(slope, low, high, rtol=1e-13))
+    return 1 / (1 + float((squares / (level - values)).sum()))
+
+
+def _norm(matrix: NDArray[np.float64], error: float, slack: NDArray[np.float64] | None) -> float:
+    square = lambda_max_upper(matrix, error)
+    norm = math.sqrt(square) * _UP
+    return norm if slack is None else (norm + float(np.linalg.norm(slack)) * _UP) * _UP

@@ -1,0 +1,238 @@
+"""Query tokens for a witness: the query they give and their own key's logit, enclosed.
+
+Without QK norm, query and own key are images of one input u. With QK norm they are normalised
+separately, so an explicit hidden state is solved for and pushed through both projections.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dispersion.cholesky import UNIT_ROUNDOFF, gamma, is_positive_semidefinite
+from dispersion.points import GramData, Point, query_along, shared_key, with_offset
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dispersion.head import BallImage, Head
+    from dispersion.reach import QKNorm, Reach
+
+_UP = 1 + 2.0**-48
+_SOLVED_ENTRIES = 2**22  # projections up to this size are solved with every row in view
+_RANKED_ROWS = 2048  # more rows than this are not certified to have full rank
+_NO_NORM = 2.0**20  # a hidden state may have any size where no norm precedes attention
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPoint:
+    """A query with its own key.
+
+    Attributes:
+        query: the query in head space.
+        own_key: the query token's own key, or None where the head does not attend to itself.
+        hidden: the hidden state to feed the attention layer for the query token, shape (width,).
+
+    """
+
+    query: Point
+    own_key: Point | None
+    hidden: NDArray[np.float64]
+
+
+def query_point(
+    head: Head, direction: NDArray[np.float64], queries: GramData, keys: GramData
+) -> QueryPoint | None:
+    """The query token for direction y in head space, or None where rounding hides its value."""
+    assert head.query is not None
+    assert head.reach is not None
+    if head.reach.query_norm is not None:
+        return _through_norms(head, head.reach, direction)
+    query = query_along(head.query, queries, direction)
+    if query is None:
+        return None
+    own = shared_key(head, direction, queries, keys) if head.self_attention else None
+    u = head.query.matrix.T @ direction
+    return QueryPoint(query, own, hidden_state(head.reach, u / np.linalg.norm(u)))
+
+
+def hidden_state(reach: Reach, u: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The hidden state of ball coordinate u: radius · gain ⊙ u + bias."""
+    radius = reach.radius if math.isfinite(reach.radius) else _NO_NORM
+    state = radius * u
+    if reach.gain is not None:
+        state = state * reach.gain
+    return np.asarray(state if reach.bias is None else state + reach.bias)
+
+
+def key_share(reach: Reach) -> float:
+    """A φ such that every direction of the key ball is reached at norm φ; 0 where unknown.
+
+    1 without QK norm. With it, the projection must have full row rank, proved by Cholesky, and ε
+    takes a little of the norm: φ² = m/(m + ε) at the mean square m that the input's norm allows.
+    """
+    norm = reach.key_norm
+    if norm is None:
+        return 1.0
+    weight = _effective(reach, norm)
+    rows = len(weight)
+    if rows > min(_RANKED_ROWS, weight.shape[1]):
+        return 0.0
+    gram = weight @ weight.T
+    floor = float(np.linalg.eigvalsh(gram)[0]) * (1 - 2.0**-20)
+    sizes = float(np.trace(gram))
+    error = gamma(weight.shape[1] + 16) * sizes * _UP
+    shift = np.diag(np.full(rows, floor))
+    if floor <= 0 or not is_positive_semidefinite(gram - shift, error + 4 * UNIT_ROUNDOFF * sizes):
+        return 0.0
+    if not math.isfinite(reach.radius):
+        return 1 - 2.0**-30
+    if norm.eps == 0:
+        return 1.0
+    constant = _constant(reach, norm)
+    room = reach.radius * math.sqrt(floor) * (1 - 2.0**-30) - float(np.linalg.norm(constant)) * _UP
+    if room <= 0:
+        return 0.0
+    mean_square = room * room / rows
+    return math.sqrt(mean_square / (mean_square + norm.eps)) * (1 - 2.0**-50)
+
+
+def _effective(reach: Reach, norm: QKNorm) -> NDArray[np.float64]:
+    """The projection seen from the ball of inputs, without the radius: W diag(gain) P."""
+    weight = np.asarray(norm.weight, dtype=np.float64)
+    if reach.gain is not None:
+        weight = weight * np.asarray(reach.gain, dtype=np.float64)
+    if reach.centred:
+        weight = weight - weight.mean(axis=1, keepdims=True)
+    return np.asarray(weight)
+
+
+def _constant(reach: Reach, norm: QKNorm) -> NDArray[np.float64]:
+    """What the projection gives for the ball's centre: W β + b."""
+    constant = np.zeros(len(norm.weight))
+    if reach.bias is not None:
+        constant += np.asarray(norm.weight, dtype=np.float64) @ np.asarray(reach.bias, np.float64)
+    return constant if norm.bias is None else constant + np.asarray(norm.bias, dtype=np.float64)
+
+
+def _through_norms(head: Head, reach: Reach, direction: NDArray[np.float64]) -> QueryPoint | None:
+    assert head.query is not None
+    assert head.key is not None
+    assert reach.query_norm is not None
+    wanted = head.query.matrix.T @ direction
+    size = float(np.linalg.norm(wanted))
+    if not size > 0:
+        return None
+    u = _solve(reach, reach.query_norm, reach.key_norm, wanted / size, head.query.head_dim)
+    state = hidden_state(reach, u)
+    # The state is the witness: ‖u‖ ≤ 1 must hold for it exactly, not nearly.
+    query = _normalised(head.query, reach.query_norm, state)
+    if query is None:
+        return None
+    own = None
+    if head.self_attention:
+        if reach.key_norm is None:
+            return None
+        own = _normalised(head.key, reach.key_norm, state)
+        if own is None:
+            own = Point(np.zeros(head.key.head_dim), head.key.norm_upper)
+    return QueryPoint(query, own, state)
+
+
+def _solve(
+    reach: Reach,
+    queries: QKNorm,
+    keys: QKNorm | None,
+    wanted: NDArray[np.float64],
+    head_dim: int,
+) -> NDArray[np.float64]:
+    """A ball coordinate of norm just under 1 whose projection points along `wanted`.
+
+    Where the width allows, other heads' queries and all keys are asked to vanish.
+    """
+    parts, goals = [], []
+    goal = np.zeros(len(queries.weight))
+    if len(wanted) == len(goal):
+        goal[:] = wanted
+    else:
+        goal[queries.start : queries.start + len(wanted)] = wanted
+    width = queries.weight.shape[1]
+    whole = queries.weight.shape[0] * width <= _SOLVED_ENTRIES
+    own = slice(None) if whole else slice(queries.start, queries.start + head_dim)
+    parts.append(_effective(reach, replace(queries, weight=queries.weight[own])))
+    goals.append(goal[own])
+    if keys is not None and whole and len(goal) + len(keys.weight) <= width:
+        parts.append(_effective(reach, keys))
+        goals.append(np.zeros(len(keys.weight)))
+    stacked, target = np.concatenate(parts), np.concatenate(goals)
+    gram = stacked @ stacked.T
+    ridge = 1e-14 * float(np.trace(gram)) / len(gram) + 1e-300
+    u = stacked.T @ np.linalg.solve(gram + ridge * np.eye(len(gram)), target)
+    if reach.centred:
+        u = u - u.mean()
+    return np.asarray(u * ((1 - 2.0**-30) / np.linalg.norm(u)))
+
+
+def _normalised(ball: BallImage, norm: QKNorm, state: NDArray[np.float64]) -> Point | None:
+    """The exact head-space vector of a float hidden state, after projection and QK norm."""
+    rows, width = norm.weight.shape
+    projected, error = np.empty(rows), np.empty(rows)
+    size = float(np.linalg.norm(state)) * _UP
+    block = max(1, 2**20 // width)
+    for first in range(0, rows, block):
+        weight = np.asarray(norm.weight[first : first + block], dtype=np.float64)
+        projected[first : first + block] = weight @ state
+        error[first : first + block] = np.sqrt(np.einsum("ij,ij->i", weight, weight)) * size
+    error *= gamma(width + 8) * _UP
+    if norm.bias is not None:
+        bias = np.asarray(norm.bias, dtype=np.float64)
+        projected += bias
+        error += 2 * UNIT_ROUNDOFF * (np.abs(projected) + np.abs(bias))
+    if norm.centred:
+        mean = projected.mean()
+        error = error + error.mean() + gamma(rows + 4) * float(np.abs(projected).mean())
+        projected = projected - mean
+    drift = float(np.linalg.norm(error)) * _UP
+    length = float(np.linalg.norm(projected))
+    floor = math.sqrt(max(length - drift, 0.0) ** 2 + rows * norm.eps) * (1 - 2.0**-48)
+    ceiling = math.sqrt((length + drift) ** 2 + rows * norm.eps) * _UP
+    if floor == 0.0:
+        return None
+    inner = ball.matrix.shape[1]
+    own = slice(norm.start, norm.start + inner) if inner != rows else slice(None)
+    middle = math.sqrt(length * length + rows * norm.eps)
+    u = projected[own] / middle
+    u_error = (drift + length * (ceiling - floor) / floor) / floor * _UP
+    radius = (ball.radius.lower + ball.radius.upper) / 2
+    value = radius * (ball.matrix @ u)
+    largest = float(np.linalg.norm(ball.matrix)) * _UP
+    total = radius * largest * (u_error + gamma(inner + 16))
+    total += (ball.radius.upper - ball.radius.lower) * largest
+    if ball.row_error is not None:
+        total += ball.radius.upper * float(np.linalg.norm(ball.row_error))
+    return with_offset(ball, Point(value, total * _UP))
+
+
+def key_states(head: Head, directions: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """Hidden states (n, width) whose keys are extreme along `directions`, (n, head_dim)."""
+    assert head.key is not None
+    assert head.reach is not None
+    reach = head.reach
+    wanted = directions @ head.key.matrix
+    wanted = wanted / np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-300)
+    norm = reach.key_norm
+    if norm is None:
+        return np.stack([hidden_state(reach, row) for row in wanted])
+    goals = np.zeros((len(wanted), len(norm.weight)))
+    start = norm.start if wanted.shape[1] != goals.shape[1] else 0
+    goals[:, start : start + wanted.shape[1]] = wanted
+    weight = _effective(reach, norm)
+    solver = np.linalg.solve(weight @ weight.T, weight).T
+    radius = reach.radius if math.isfinite(reach.radius) else _NO_NORM
+    # Every key has the same mean square before its norm: the one behind `share`.
+    level = math.sqrt(len(norm.weight) * norm.eps / (1 / share**2 - 1)) if norm.eps else radius
+    rows = goals * level - _constant(reach, norm)
+    return np.stack([hidden_state(reach, solver @ row / radius) for row in rows])

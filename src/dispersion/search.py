@@ -1,0 +1,126 @@
+"""Where to look for a witness: directions of the query and lags of the keys. Floats only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dispersion.ellipsoid import best_weight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dispersion.head import BallImage, Head
+
+_STARTS = 6
+_ITERATIONS = 15
+_TINY = 1e-300
+
+
+def candidate_lags(head: Head, length: int) -> NDArray[np.int64]:
+    """Lags worth trying, ascending, at least 1: all small ones, then ever sparser."""
+    seen = length if head.window is None else min(length, head.window)
+    if head.rotary is None or len(head.rotary.frequencies) == 0:
+        return np.arange(1, min(seen, 3), dtype=np.int64)
+    near = np.arange(1, min(seen, 9), dtype=np.int64)
+    far = np.unique(np.round(1.6 ** np.arange(5, 60)).astype(np.int64))
+    return np.concatenate([near, far[(far > 8) & (far < min(seen, 4096))]])
+
+
+def best_direction(head: Head, lags: NDArray[np.int64], length: int) -> NDArray[np.float64]:
+    """A direction y whose query, u ∝ Aᵀy, has nearly the largest spread at these lags."""
+    assert head.query is not None
+    assert head.key is not None
+    if head.rotary is None or len(head.rotary.frequencies) == 0:
+        return _joint_direction(head.query, head.key)
+    return _rotated_direction(head, head.query, head.key, lags, length)
+
+
+def _joint_direction(query: BallImage, key: BallImage) -> NDArray[np.float64]:
+    """The maximiser of ‖Cᵀ(ρ A u + a)‖, from its secular equation, then one fixed-point step."""
+    size = query.head_dim
+    radius = query.radius.upper
+    gram = query.gram * radius**2
+    ridge = 1e-13 * (float(np.trace(gram)) / size + _TINY)
+    root = np.linalg.cholesky(gram + ridge * np.eye(size))
+    product = root.T @ key.gram @ root
+    values, vectors = np.linalg.eigh((product + product.T) / 2)
+    point = vectors[:, -1]
+    if query.offset is not None and np.any(query.offset):
+        # Stationary: (λ − MᵀM) z = Mᵀm; λ follows from the best share w = 1 − σ-part.
+        push = root.T @ (key.gram @ query.offset)
+        starts = [point, -point, push / (np.linalg.norm(push) + _TINY)]
+        values_m = np.maximum(values, 0)
+        weight = best_weight(np.diag(values_m), _along(vectors, values_m, push))
+        level = weight * _bound(values_m, _along(vectors, values_m, push), weight)
+        solved = vectors @ ((vectors.T @ push) / (level - values_m + 1e-12 * level + _TINY))
+        starts.append(solved / (np.linalg.norm(solved) + _TINY))
+        best = -1.0
+        for start in starts:
+            z = start
+            for _ in range(60):
+                step = root.T @ (key.gram @ (root @ z + query.offset))
+                z = step / (np.linalg.norm(step) + _TINY)
+            reached = root @ z + query.offset
+            value = float(reached @ key.gram @ reached)
+            if value > best:
+                best, point = value, z
+        return np.asarray(key.gram @ (root @ point + query.offset))
+    return np.asarray(key.gram @ (root @ point))
+
+
+def _along(
+    vectors: NDArray[np.float64], values: NDArray[np.float64], push: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """M in the eigenbasis of MᵀM, from Mᵀm: m_i = (Mᵀm)_i / σ_i."""
+    floor = 1e-12 * (float(values.max()) + _TINY)
+    return np.asarray((vectors.T @ push) / np.sqrt(np.maximum(values, floor)))
+
+
+def _bound(values: NDArray[np.float64], offset: NDArray[np.float64], weight: float) -> float:
+    matrix = np.diag(values / weight) + np.outer(offset, offset) / (1 - weight)
+    return float(np.linalg.eigvalsh(matrix)[-1])
+
+
+def _rotated_direction(
+    head: Head, query: BallImage, key: BallImage, lags: NDArray[np.int64], length: int
+) -> NDArray[np.float64]:
+    assert head.rotary is not None
+    rotary = head.rotary
+    size = query.head_dim
+    radius = query.radius.upper
+    offset = np.zeros(size) if query.offset is None else query.offset
+    bias = np.zeros(size) if key.offset is None else key.offset
+    # Half of the lags, evenly picked, steer the search; the witness then sees all of them.
+    tried = lags[:: max(1, len(lags) // 16)]
+    rng = np.random.default_rng(0)
+    directions = rng.standard_normal((_STARTS, size)) @ key.gram
+    best = np.full(_STARTS, -np.inf)
+    kept = directions.copy()
+    rows = np.arange(_STARTS)
+    for _ in range(_ITERATIONS):
+        image = directions @ query.gram
+        norms = np.sqrt(np.maximum(np.einsum("bi,bi->b", image, directions), _TINY))
+        queries = radius * image / norms[:, None] + offset
+        z = rotary.rotate(queries[:, None, :], tried, length=length)
+        pulled = z @ key.gram
+        h = np.sqrt(np.maximum(np.einsum("bli,bli->bl", pulled, z), _TINY))
+        constant = z @ bias
+        top = key.radius.upper * h + constant
+        bottom = -key.radius.upper * h + constant
+        first = np.argmax(top, axis=1)
+        masked = bottom.copy()
+        if len(tried) > 1:
+            masked[rows, first] = np.inf
+        second = np.argmin(masked, axis=1)
+        value = top[rows, first] - bottom[rows, second]
+        better = value > best
+        best = np.where(better, value, best)
+        kept[better] = directions[better]
+        gradient = np.zeros_like(directions)
+        for pick, sign in ((first, 1.0), (second, -1.0)):
+            slope = pulled[rows, pick] * (key.radius.upper / h[rows, pick])[:, None]
+            gradient += rotary.rotate(slope + sign * bias, -tried[pick], length=length)
+        directions = gradient
+    return np.asarray(kept[int(np.argmax(best))])
