@@ -147,6 +147,12 @@ BAD = {
         CheckpointError,
         "rope_parameters",
     ),
+    "entry": (
+        {"rope_parameters": {"full_attention": 3, "sliding_attention": {}}},
+        CheckpointError,
+        "rope_parameters",
+    ),
+    "huge": ({"rope_theta": 10**400}, CheckpointError, "rope_theta"),
     "unknown": ({"rope_scaling": {"type": "spiral"}}, UnsupportedError, "spiral"),
 }
 
@@ -157,6 +163,11 @@ def test_a_bad_config_is_one_line_that_names_the_key(name):
     with pytest.raises(error, match=word) as caught:
         rotary_from_config(config, None, 8)
     assert "\n" not in str(caught.value)
+
+
+def test_a_base_that_overflows_is_refused():
+    with pytest.raises(CheckpointError, match="rope_theta"):
+        rotary_from_config({"rope_theta": 5e-324}, None, 256)
 
 
 def test_an_odd_head_dim_cannot_rotate():

@@ -5,15 +5,17 @@ Every reader raises `CheckpointError` in one line that names the key, the rule a
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import TYPE_CHECKING, Any
 
+from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _REQUIRED: Any = object()
+LARGEST = 2**31 - 1  # as a size of anything in a model; keeps sums and loops within reason
 
 
 def _missing(key: str, where: str) -> CheckpointError:
@@ -21,7 +23,7 @@ def _missing(key: str, where: str) -> CheckpointError:
 
 
 def _wrong(key: str, rule: str, value: object, where: str) -> CheckpointError:
-    return CheckpointError(f"{key} in {where} must be {rule}. Got {value!r}.")
+    return CheckpointError(f"{key} in {where} must be {rule}. Got {shown(repr(value))}.")
 
 
 def integer(
@@ -30,18 +32,18 @@ def integer(
     default: Any = _REQUIRED,
     *,
     minimum: int = 1,
+    maximum: int = LARGEST,
     where: str = "config.json",
 ) -> int:
-    """A whole number of at least `minimum`; a missing or null key takes `default`."""
+    """A whole number from `minimum` to `maximum`; a missing or null key takes `default`."""
     value = config.get(key)
     if value is None:
         if default is _REQUIRED:
             raise _missing(key, where)
         return int(default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
-        raise _wrong(key, f"a whole number of at least {minimum}", value, where)
-    if value < minimum:
-        raise _wrong(key, f"at least {minimum}", value, where)
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
+    if not whole or not minimum <= value <= maximum:
+        raise _wrong(key, f"a whole number from {minimum} to {maximum}", value, where)
     return int(value)
 
 
@@ -58,10 +60,9 @@ def positive(
         if default is _REQUIRED:
             raise _missing(key, where)
         return float(default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _wrong(key, "a number above 0", value, where)
-    if not 0 < value < math.inf:
-        raise _wrong(key, "a number above 0", value, where)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value <= sys.float_info.max:
+        raise _wrong(key, "a finite number above 0", value, where)
     return float(value)
 
 
@@ -83,7 +84,7 @@ def positives(
     if value is None:
         raise _missing(key, where)
     if not isinstance(value, list) or len(value) != length:
-        got = f"{len(value)} entries" if isinstance(value, list) else repr(value)
+        got = f"{len(value)} entries" if isinstance(value, list) else shown(repr(value))
         msg = f"{key} in {where} must be a list of {length} numbers. Got {got}."
         raise CheckpointError(msg)
     return [positive({key: entry}, key, where=where) for entry in value]

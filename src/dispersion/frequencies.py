@@ -109,7 +109,8 @@ def _dynamic(s: Scaling) -> Scaled:
 
     def at(length: int) -> NDArray[np.float64]:
         growth = factor * max(length, trained) / trained - (factor - 1)
-        return power_frequencies(s.theta * growth ** (s.size / (s.size - 2)), s.size)
+        base = s.theta * np.float64(growth) ** (s.size / (s.size - 2))
+        return power_frequencies(float(base), s.size)
 
     return Scaled(at(trained), ONE, at)
 
@@ -136,7 +137,11 @@ def _yarn(s: Scaling) -> Scaled:
         raise CheckpointError(msg)
 
     def pair_turning(turns: float) -> float:
-        return s.size * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(s.theta))
+        wavelengths = trained / (turns * 2 * math.pi)
+        if not 0 < wavelengths < math.inf:
+            msg = f"beta_fast and beta_slow in {s.where} must be plain counts. Got {turns}."
+            raise CheckpointError(msg)
+        return s.size * math.log(wavelengths) / (2 * math.log(s.theta))
 
     low, high = pair_turning(fast), pair_turning(slow)
     if s.parameters.get("truncate") is not False:
@@ -166,6 +171,9 @@ def _longrope(s: Scaling) -> Scaled:
     short = positives(s.parameters, "short_factor", s.size // 2, where=s.where)
     long = positives(s.parameters, "long_factor", s.size // 2, where=s.where)
     trained, factor = s.trained_length, s.stretch()
+    if trained < 2:
+        msg = f"original_max_position_embeddings in {s.where} must exceed 1. Got {trained}."
+        raise CheckpointError(msg)
     if s.parameters.get("attention_factor") is not None:
         a = Enclosure.exact(s.number("attention_factor"))
     elif factor <= 1:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dispersion.checkpoint.text import shown
 from dispersion.config import positive
 from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
 from dispersion.frequencies import KINDS, ONE, Scaling
@@ -169,13 +170,14 @@ def rotary_from_config(
     if parameters is None:
         return None
     kind = parameters["rope_type"]
-    if kind not in KINDS:
-        msg = f"rope_type {kind!r} is not supported. Supported: {', '.join(sorted(KINDS))}."
+    if not isinstance(kind, str) or kind not in KINDS:
+        known = ", ".join(sorted(KINDS))
+        msg = f"rope_type {shown(repr(kind))} is not supported. Supported: {known}."
         raise UnsupportedError(msg)
     where = Scaling.where
     theta = positive(parameters, "rope_theta", where=where)
     partial = positive(parameters, "partial_rotary_factor", 1.0, where=where)
-    rotated = int(head_dim * partial)
+    rotated = int(head_dim * min(partial, 1.0))
     if kind == "proportional":
         rotated = head_dim
     if partial > 1 or rotated % 2 or not rotated:
@@ -184,7 +186,11 @@ def rotary_from_config(
             f"Got {rotated} of head_dim={head_dim}."
         )
         raise CheckpointError(msg)
-    scaled = KINDS[kind](Scaling(config, parameters, theta, rotated))
+    with np.errstate(all="ignore"):
+        scaled = KINDS[kind](Scaling(config, parameters, theta, rotated))
+    if not np.all(np.isfinite(scaled.frequencies)):
+        msg = f"rope_theta in {where} must give finite frequencies. Got {theta}."
+        raise CheckpointError(msg)
     return rotary(
         scaled.frequencies,
         head_dim,
@@ -204,7 +210,7 @@ def _parameters(
     scaling = config.get("rope_scaling") or {}
     for key, value in (("rope_parameters", stated), ("rope_scaling", scaling)):
         if not isinstance(value, dict):
-            msg = f"{key} in config.json must be an object. Got {value!r}."
+            msg = f"{key} in config.json must be an object. Got {shown(repr(value))}."
             raise CheckpointError(msg)
     local = rule.local_key is not None and layer_type == "sliding_attention"
     theta = rule.local_theta if local else rule.theta
@@ -213,10 +219,16 @@ def _parameters(
         if layer_type is None or layer_type not in stated:
             msg = (
                 f"rope_parameters in config.json is nested by layer type and must have "
-                f"{layer_type or 'no layer types for this model'}. Got {', '.join(stated)}."
+                f"{layer_type or 'no layer types for this model'}. Got {shown(', '.join(stated))}."
             )
             raise CheckpointError(msg)
         entry = stated[layer_type]
+        if not isinstance(entry, dict) and entry is not None:
+            msg = (
+                f"{layer_type} of rope_parameters in config.json must be an object or null. "
+                f"Got {shown(repr(entry))}."
+            )
+            raise CheckpointError(msg)
         if entry is None and rule.local_key is None:
             return None
         found = dict(entry or {})
@@ -227,7 +239,7 @@ def _parameters(
     elif stated and rule.local_key is not None:
         msg = (
             "rope_parameters in config.json must be nested by layer type for this model. "
-            f"Got {', '.join(stated)}; move them under {' and '.join(LAYER_TYPES)}."
+            f"Got {shown(', '.join(stated))}; move them under {' and '.join(LAYER_TYPES)}."
         )
         raise CheckpointError(msg)
     else:

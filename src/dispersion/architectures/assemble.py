@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dispersion.architectures.attention import check_shapes, heads
 from dispersion.architectures.ledger import account
 from dispersion.architectures.plans import LayerPlan, Plan
+from dispersion.checkpoint.text import shown
 from dispersion.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def assemble(
         shape = checkpoint.info(name).shape
         if shape[:1] != (learned_positions,):
             msg = (
-                f"tensor {name} must have {learned_positions} rows to fit config.json. Got {shape}."
+                f"tensor {shown(name)} must have {learned_positions} rows to fit config.json. "
+                f"Got shape {shape}."
             )
             raise CheckpointError(msg)
     sorted_out = account(checkpoint.names, naming, prefix, attentions)

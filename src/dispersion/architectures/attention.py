@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dispersion.checkpoint import to_float64
 from dispersion.checkpoint.dtypes import readable
+from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError
 from dispersion.head import BallImage, Head
 from dispersion.norms import projection_ball, qk_norm_ball
@@ -124,7 +125,7 @@ def check_shapes(checkpoint: Checkpoint, attention: Attention) -> None:
         got = info.shape
         if got != shape:
             msg = (
-                f"tensor {name} must have shape {shape} to fit config.json. Got {got}; "
+                f"tensor {shown(name)} must have shape {shape} to fit config.json. Got {got}; "
                 "the file and its config.json do not belong together."
             )
             raise CheckpointError(msg)

@@ -9,6 +9,7 @@ from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import inverse_root
+from dispersion.checkpoint.text import shown
 from dispersion.config import flag, integer
 from dispersion.errors import UnsupportedError
 
@@ -40,13 +41,15 @@ NAMING = ledger.Naming(
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     """Read a BERT encoder, or a decoder's self-attention where `is_decoder` is set."""
     config = checkpoint.config
-    layers, width = integer(config, "num_hidden_layers"), integer(config, "hidden_size")
+    layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
+    width = integer(config, "hidden_size")
     heads = integer(config, "num_attention_heads")
     head_dim = split(width, heads, "hidden_size", "num_attention_heads")
     positions = integer(config, "max_position_embeddings", 512)
     kind = config.get("position_embedding_type")
     if kind not in (None, "absolute"):
-        msg = f"position_embedding_type must be absolute for bert. Got {kind!r}: not supported."
+        got = shown(repr(kind))
+        msg = f"position_embedding_type must be absolute for bert. Got {got}: not supported."
         raise UnsupportedError(msg)
     causal = flag(config, "is_decoder", default=False)
 

@@ -91,7 +91,7 @@ class _Reader:
     def __init__(self, rules: Decoder, checkpoint: Checkpoint) -> None:
         config = checkpoint.config
         self.rules, self.checkpoint, self.config = rules, checkpoint, config
-        self.layers = integer(config, "num_hidden_layers")
+        self.layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
         self.width = integer(config, "hidden_size")
         self.heads = integer(config, "num_attention_heads")
         # null means as many as query heads; an absent key means the class's own default.

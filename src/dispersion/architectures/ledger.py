@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.results import Refused, Skipped
 
@@ -26,6 +27,8 @@ MASK = "mask buffer of an old file"
 FREQUENCIES = "rotary frequencies come with the configuration"
 NOT_ASKED = "layer not asked for"
 OTHER = "not part of attention"
+
+MOST_LAYERS = 100_000
 
 # Companions of packed integers or of 8-bit floats: the weights beside them are not the numbers.
 _QUANTISED = re.compile(
@@ -71,7 +74,7 @@ class Naming:
                 found.setdefault(m[1], set()).add(int(m[2]))
         if not found:
             msg = (
-                f"{checkpoint.source} must hold attention tensors named {self.stack}.N."
+                f"{shown(checkpoint.source)} must hold attention tensors named {self.stack}.N."
                 f"{self.module}.*, as the model_type in its config.json says. Got none."
             )
             raise CheckpointError(msg)
@@ -105,14 +108,14 @@ def refuse_quantised(checkpoint: Checkpoint) -> None:
     if method:
         kind = method.get("quant_method", "unknown") if isinstance(method, dict) else method
         msg = (
-            f"quantization_config in config.json ({kind}) is not supported: such weights cannot be "
-            "read exactly. Give the checkpoint before quantisation, or a GGUF file."
+            f"quantization_config in config.json ({shown(kind)}) is not supported: such weights "
+            "cannot be read exactly. Give the checkpoint before quantisation, or a GGUF file."
         )
         raise UnsupportedError(msg)
     for name in checkpoint.names:
         if _QUANTISED.search(name):
             msg = (
-                f"tensor {name} belongs to quantised weights, which cannot be read exactly. "
+                f"tensor {shown(name)} belongs to quantised weights, which cannot be read exactly. "
                 "Give the checkpoint before quantisation, or a GGUF file."
             )
             raise UnsupportedError(msg)
@@ -165,7 +168,9 @@ def account(
             continue
         near = any(rest.startswith(f"{m}.") for m in (naming.module, *naming.near))
         if near or name.rpartition(".")[0] in parents:
-            refused.setdefault(asked[index].module, f"tensor {name} is not known to this family")
+            refused.setdefault(
+                asked[index].module, f"tensor {shown(name)} is not known to this family"
+            )
         elif module := _attention_module(rest):
             whole = f"{prefix}{naming.stack}.{index}.{module}"
             refused.setdefault(whole, "attention that is not known to this family")

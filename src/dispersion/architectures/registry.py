@@ -18,6 +18,7 @@ from dispersion.architectures import (
 )
 from dispersion.architectures.ledger import refuse_quantised
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
+from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -66,16 +67,16 @@ def _find(checkpoint: Checkpoint) -> Family:
             if model_type in family.model_types:
                 return family
         nested = " (its language model is nested in text_config)" if "text_config" in config else ""
-        raise UnsupportedError(_refusal(f"model_type {model_type!r}{nested}"))
+        raise UnsupportedError(_refusal(f"model_type {shown(repr(model_type))}{nested}"))
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        msg = f"architectures in config.json must be a list of names. Got {names!r}."
+        msg = f"architectures in config.json must be a list of names. Got {shown(repr(names))}."
         raise CheckpointError(msg)
     for family in FAMILIES:
         if any(_prefix(name) in family.classes for name in names):
             return family
     if names:
-        raise UnsupportedError(_refusal(f"architecture {', '.join(names)}"))
+        raise UnsupportedError(_refusal(f"architecture {shown(', '.join(names))}"))
     msg = "config.json must have model_type. Got neither model_type nor architectures; add it."
     raise CheckpointError(msg)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dispersion.checkpoint.text import shown
 from dispersion.config import flag, integer
 from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.rotary import LAYER_TYPES
@@ -69,14 +70,14 @@ def _kinds(config: Config, types: list[str], window: int | None) -> tuple[LayerK
         if not isinstance(stated, list) or len(stated) != len(types):
             msg = (
                 f"layer_types in config.json must list {len(types)} layers, as num_hidden_layers "
-                f"says. Got {len(stated) if isinstance(stated, list) else stated!r}."
+                f"says. Got {len(stated) if isinstance(stated, list) else shown(repr(stated))}."
             )
             raise CheckpointError(msg)
         types = stated
     for layer, kind in enumerate(types):
         if kind not in LAYER_TYPES:
             msg = (
-                f"layer_types[{layer}]={kind!r} is not supported for this model. "
+                f"layer_types[{layer}]={shown(repr(kind))} is not supported for this model. "
                 f"Supported: {', '.join(LAYER_TYPES)}."
             )
             raise UnsupportedError(msg)
