@@ -1,4 +1,5 @@
 import csv
+import doctest
 import io
 import json
 import math
@@ -397,3 +398,19 @@ def test_colour_follows_the_terminal_and_no_color(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
     assert not commands._style().colour
+
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_readme_shows_what_is_printed(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = run("check", DEMO).out.splitlines()
+    shown = README.read_text("utf-8").split(f"$ dispersion check {DEMO}\n")[1].splitlines()
+    assert [line.removeprefix("    ") for line in shown[: len(printed)]] == printed
+
+
+def test_the_python_in_the_readme_runs() -> None:
+    failed, ran = doctest.testfile(str(README), module_relative=False)
+    assert failed == 0
+    assert ran > 10

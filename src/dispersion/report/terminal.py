@@ -6,6 +6,7 @@ rounded up and lower bounds rounded down.
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 HEAD_ROWS = 16  # up to so many heads are shown one by one
 Item = TypeVar("Item")
-_NAMES = 4  # so many names of one reason are listed
+_NAMES = 2  # so many names of one reason are listed; JSON has them all
 
 WORDS = {
     Verdict.RULED_OUT: "cannot",
@@ -110,7 +111,7 @@ def _sentences(audit: Audit, width: int) -> list[str]:
 
 
 def _details(audit: Audit, width: int, style: Style, *, per_head: bool) -> list[str]:
-    if not audit.heads or not audit.targets:
+    if not audit.targets or all(math.isinf(head.spread.upper) for head in audit.heads):
         return []
     longest = max(range(len(audit.targets)), key=lambda i: audit.targets[i].length)
     length = format_length(audit.targets[longest].length)

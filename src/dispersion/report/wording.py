@@ -87,10 +87,14 @@ def stops(audit: Audit) -> list[str]:
         )
     if sentences:
         sentences[-1] = sentences[-1][:-1] + f": no input reaches {share} in a longer row."
-    free = len(bounded) - groups.total()
-    if free and groups:
-        verb = "is" if free == 1 else "are"
-        sentences.append(f"{plural(free, 'head')} {verb} not stopped at any length up to 2^53.")
+    free = [head for head in bounded if head.largest_length > LONGEST]
+    if free and (groups or any(head.window for head in free)):
+        windowed = sum(head.window is not None for head in free)
+        verb = "is" if len(free) == 1 else "are"
+        sentences.append(
+            f"{plural(len(free), 'head')} {verb} not stopped at any length up to 2^53"
+            + (f", {windowed} of them within a sliding window." if windowed else ".")
+        )
     return sentences
 
 
