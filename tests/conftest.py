@@ -1,9 +1,14 @@
 """One Hypothesis profile, JAX on the CPU in float32, and a fixture for float64."""
 
 import os
+import sys
+from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.pop("JAX_ENABLE_X64", None)
+
+# Under --import-mode=importlib test files cannot see their helper modules otherwise.
+sys.path.insert(0, str(Path(__file__).parent))
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -111,7 +111,8 @@ def set_mass(m: Array, n: Array, spread: Array, *, temperature: Array = 1.0) -> 
     )
     rest = (n - m) * xp.exp(-scaled(xp, spread, temperature))
     whole = m + rest
-    empty = whole == 0.0  # m = 0 at a spread whose exponential underflows
+    # m = 0 at a huge spread: 0/whole² in a gradient would be 0/0.
+    empty = (m == 0.0) & (whole < float(xp.finfo(whole.dtype).smallest_normal) ** 0.5)
     return finish(m / xp.where(empty, 1.0, whole))
 
 
@@ -214,9 +215,7 @@ def max_coefficient_with_sink(n: Array, spread: Array, top: Array, *, sink: Arra
         ArgumentError: top not finite, sink inf, and as `max_coefficient`.
     """
     xp, (n, spread, top, sink), finish = prepare(n=n, spread=spread, top=top, sink=sink)
-    excess, error = difference(xp, sink, top)
-    above = excess > 0.0  # then divide through by e^sink, which would overflow
-    near = xp.exp(-xp.where(above, excess, -excess)) * xp.exp(xp.where(above, -error, error))
+    above, near = _smaller_ratio(xp, sink, top)
     items = 1.0 + (n - 1.0) * xp.exp(-spread)
     return finish(xp.where(above, near / (near * items + 1.0), 1.0 / (items + near)))
 
@@ -231,9 +230,7 @@ def sink_share(n: Array, level: Array, *, sink: Array = 0.0) -> Any:
         ArgumentError: n < 1, level not finite, sink inf, or nan.
     """
     xp, (n, level, sink), finish = prepare(n=n, level=level, sink=sink)
-    excess, error = difference(xp, sink, level)
-    above = excess > 0.0
-    near = xp.exp(-xp.where(above, excess, -excess)) * xp.exp(xp.where(above, -error, error))
+    above, near = _smaller_ratio(xp, sink, level)
     return finish(xp.where(above, 1.0 / (1.0 + n * near), near / (near + n)))
 
 
@@ -266,3 +263,13 @@ def _least(xp: Any, m: Array, rest: Array, spread: Array) -> Array:
     whole = half * (half * m) + xp.where(rest > 0.0, rest, 1.0)
     far_value = xp.where(rest > 0.0, half * (half * m / whole), 1.0)
     return xp.where(far, far_value, near_value)
+
+
+def _smaller_ratio(xp: Any, a: Array, b: Array) -> tuple[Array, Array]:
+    """Whether a > b, and e^-|a-b|, which cannot overflow."""
+    excess, error = difference(xp, a, b)
+    above = excess > 0.0
+    near = xp.exp(xp.where(above, -excess, excess))
+    # The rounding error of a - b, to first order: XLA would fold a product of two exponentials
+    # into the exponential of the rounded sum.
+    return above, near + near * xp.where(above, -error, error)
