@@ -414,3 +414,78 @@ def test_the_python_in_the_readme_runs() -> None:
     failed, ran = doctest.testfile(str(README), module_relative=False)
     assert failed == 0
     assert ran > 10
+
+
+# Lengths the model cannot have, exact offsets, progress
+
+BERT = str(Path(__file__).parent / "data" / "bert")
+
+
+def test_default_lengths_past_learned_positions_are_left_out_and_said_so(run) -> None:
+    result = run("check", BERT)
+    assert result.code == 0
+    assert "Left out: 4K, 16K, 64K, 256K, 1M: the model has learned positions for 32" in result.out
+    report = json.loads(run("check", BERT, "--json", "-").out)
+    assert [each["length"] for each in report["left_out"]][::4] == [4096, 1048576]
+
+
+def test_asking_for_lengths_past_learned_positions_is_incomplete(run) -> None:
+    some = run("check", BERT, "--length", "16,64")
+    assert (some.code, "Left out: 64: " in some.out) == (3, True)
+    none = run("check", BERT, "--length", "64")
+    assert (none.code, "Left out: 64: " in none.out) == (3, True)
+
+
+def test_exact_offsets_never_allow_more_than_free_ones(run) -> None:
+    arguments = ("check", "demo:plain", "--length", "32", "--json", "-")
+    free = json.loads(run(*arguments).out)["heads"]
+    result = run(*arguments, "--offsets", "exact")
+    assert result.err.startswith("note: exact offsets take time")
+    for loose, tight in zip(free, json.loads(result.out)["heads"], strict=True):
+        assert tight["spread_kind"] == "exact"
+        assert tight["spread"]["upper"] < loose["spread"]["upper"]
+
+
+def test_exact_offsets_past_the_budget_say_so(run) -> None:
+    arguments = ("--length", "4K", "--offsets", "exact", "--budget", "1e-9", "--quiet")
+    result = run("check", "demo:plain", *arguments)
+    assert (result.code, result.err) == (0, "")
+    assert "Note (4 heads): exact offsets at 4096 tokens passed the time budget" in " ".join(
+        result.out.split()
+    )
+
+
+def test_the_help_states_the_default_budget(run) -> None:
+    from dispersion.offsets import DEFAULT_BUDGET
+
+    text = " ".join(run("check", "--help").out.split())
+    assert f"past it heads get the free bound. Default: {DEFAULT_BUDGET:g}." in text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(("options", "shown"), [((), True), (("--quiet",), False)])
+def test_progress_is_for_terminals_and_not_for_quiet(options: tuple[str, ...], shown: bool) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    arguments = ["check", DEMO, *options]
+    code = f"import sys; from dispersion.cli import main; sys.exit(main({arguments!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        timeout=120,
+        env={**os.environ, "TERM": "xterm"},
+        check=False,
+    )
+    os.set_blocking(ours, False)
+    try:
+        progress = os.read(ours, 100_000)
+    except BlockingIOError:
+        progress = b""
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0
+    assert b"\x1b" not in done.stdout
+    assert (b"layers" in progress) == shown
+    assert shown or progress == b""
