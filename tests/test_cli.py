@@ -340,6 +340,7 @@ def test_help_shows_every_option_and_an_example(run) -> None:
         assert result.code == 0
         assert "dispersion check demo:headwise" in result.out or command == ("families",)
         assert "Example" in result.out
+        assert "\\b" not in result.out
         assert all(len(line) <= 80 for line in result.out.splitlines())
     text = run("check", "--help").out
     for parameter in cli.commands["check"].params:

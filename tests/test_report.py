@@ -264,6 +264,21 @@ def test_the_answer_comes_first() -> None:
     assert lines[8].startswith("2 heads stop at 4.86e+8 tokens: no input reaches 50%")
 
 
+def test_targets_that_differ_get_columns() -> None:
+    targets = (Target(4096, 0.5), Target(4096, 0.9, sink_tokens=4))
+    heads = (make_head(0, 0, 8.0, targets=targets),)
+    lines = render(make_audit(heads=heads, targets=targets)).splitlines()
+    assert lines[2] == "Can a head put the target on the sink tokens together?  (1 head)"
+    assert lines[3].split()[:3] == ["length", "target", "sinks"]
+    assert [line.split()[:3] for line in lines[4:6]] == [["4K", "50%", "0"], ["4K", "90%", "4"]]
+
+
+def test_one_question_is_asked_in_full() -> None:
+    targets = (Target(4096, 0.125, sink_tokens=3),)
+    audit = make_audit(heads=(make_head(0, 0, 8.0, targets=targets),), targets=targets)
+    assert "Can a head put 12.5% on 3 sink tokens together?" in render(audit)
+
+
 def test_not_ruled_out_is_never_called_reachable() -> None:
     text = " ".join(render(make_audit(8.32)).split())
     assert "not ruled out does not mean reachable" in text

@@ -167,7 +167,7 @@ def cli(ctx: click.Context) -> int | None:
     "--key-heads",
     type=click.IntRange(min=1),
     metavar="H",
-    help="Weight files: heads stacked in W_K. Default: 1.",
+    help="Weight files: heads stacked in W_K. Default: its rows by head_dim.",
 )
 @click.option(
     "--scale",
@@ -188,7 +188,7 @@ def cli(ctx: click.Context) -> int | None:
     help="Weight files: largest 2-norm of an input. Without it heads are unbounded.",
 )
 def check(paths: tuple[str, ...], **options: Any) -> int:
-    r"""Say which attention heads can, cannot or may put a share of their attention on one token.
+    """Say which attention heads can, cannot or may put a share of their attention on one token.
 
     CHECKPOINT is a folder, a .safetensors or a .gguf file, or demo:NAME for a bundled one.
     W_Q and W_K are .npy, .npz or .safetensors files that hold one matrix each, [out, in].
@@ -200,7 +200,7 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     \b
     Examples: dispersion check demo:headwise --length 32K --target 0.9
               dispersion check wq.npy wk.npy --input-norm 24
-    """
+    """  # noqa: D301 - click reads the backspace itself
     if not 1 <= len(paths) <= 2:
         msg = f"name one checkpoint or two weight files. Got {len(paths)} paths."
         raise click.UsageError(msg)

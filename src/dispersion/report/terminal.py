@@ -83,6 +83,8 @@ def _answer(audit: Audit, width: int, style: Style) -> list[str]:
     shown = [v for v in Verdict if v is not Verdict.UNBOUNDED or any(c[v] for c in counts)]
     columns = [
         Column("length", [format_length(target.length) for target in audit.targets]),
+        *_varying("target", [wording.percent(target.coefficient) for target in audit.targets]),
+        *_varying("sinks", [str(target.sink_tokens) for target in audit.targets]),
         *(Column(WORDS[v], [f"{c[v] or '-'}" for c in counts]) for v in shown),
         Column("highest ceiling", [_highest(audit, i) for i in range(len(audit.targets))], 2),
         Column(
@@ -93,7 +95,7 @@ def _answer(audit: Audit, width: int, style: Style) -> list[str]:
     ]
     lines, _ = table(columns, width, style)
     heads = wording.plural(len(audit.heads), "head")
-    return [style.bold(wording.question(audit.targets[0])) + f"  ({heads})", *lines]
+    return [style.bold(wording.question(audit.targets)) + f"  ({heads})", *lines]
 
 
 def _highest(audit: Audit, index: int) -> str:

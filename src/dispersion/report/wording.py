@@ -13,6 +13,8 @@ from dispersion.report.rounding import print_largest_length, round_down, round_u
 from dispersion.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dispersion.enclosure import Enclosure
     from dispersion.results import Audit
     from dispersion.verdict import Target
@@ -54,13 +56,16 @@ def headline(audit: Audit) -> str:
     return clean(", ".join(facts))
 
 
-def question(target: Target) -> str:
-    """Ask what the targets ask, without the length."""
-    if target.sink_tokens:
-        holder = f"on {plural(target.sink_tokens, 'sink token')} together"
-    else:
-        holder = "on one token"
-    return f"Can a head put {percent(target.coefficient)} {holder}?"
+def question(targets: Sequence[Target]) -> str:
+    """Ask what the targets ask, without the length and whatever else differs between them."""
+    shares = {percent(target.coefficient) for target in targets}
+    tokens = {target.sink_tokens for target in targets}
+    share = shares.pop() if len(shares) == 1 else "the target"
+    holder = "on one token"
+    if tokens != {0}:
+        many = plural(tokens.pop(), "sink token") if len(tokens) == 1 else "the sink tokens"
+        holder = f"on {many} together"
+    return f"Can a head put {share} {holder}?"
 
 
 def stops(audit: Audit) -> list[str]:
