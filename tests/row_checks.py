@@ -7,9 +7,9 @@ import math
 
 import mpmath as mp
 import numpy as np
-from truth import ARGUMENTS, allowed_ulps, points, ulps
 
 from dispersion.testing import adversarial_rows
+from truth import ARGUMENTS, allowed_ulps, points, ulps
 
 # Exact sums of a few dozen exponentials; far finer than the bounds' own rounding.
 FINE = 40

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from row_checks import check_adversarial, check_enclosures, check_row
-
-from truth import ARGUMENTS, REFERENCE, points
 
 from dispersion import ArgumentError, balls, rigor, row, testing
 from dispersion.enclosure import Enclosure
+from row_checks import check_adversarial, check_enclosures, check_row
+from truth import ARGUMENTS, REFERENCE, points
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, target
 from hypothesis import strategies as st
+
+from dispersion import ArgumentError, row, testing
 from row_checks import (
     check_adversarial,
     check_attained,
@@ -16,8 +18,6 @@ from row_checks import (
     check_truth,
 )
 from truth import ARGUMENTS, REFERENCE
-
-from dispersion import ArgumentError, row, testing
 
 
 @pytest.mark.parametrize(("name", "arguments", "value"), REFERENCE)
@@ -100,8 +100,10 @@ def test_a_planted_mutant_is_caught(name):
 
 @given(logits=testing.rows(max_size=12))
 def test_no_row_exceeds_a_bound(logits):
-    ceiling = row.max_coefficient(len(logits), float(logits.max() - logits.min()))
-    target(float(np.exp(-row.row_entropy(logits)) - ceiling), label="sharpness against the ceiling")
+    n, spread = len(logits), float(np.ptp(logits))
+    shares = np.exp(logits - logits.max())
+    target(float(shares.max() / shares.sum() / row.max_coefficient(n, spread)), label="T1")
+    target(row.min_entropy(n, spread) / float(row.row_entropy(logits) or 1.0), label="T3")
     check_row(row, logits)
 
 
@@ -273,6 +275,7 @@ def test_whole_numbers_in_arrays_become_floats():
 BAD = [
     (lambda: row.max_coefficient(0, 1.0), r"n must be at least 1 and finite.* Got 0\."),
     (lambda: row.max_coefficient(math.inf, 1.0), r"n must be at least 1 and finite"),
+    (lambda: row.max_coefficient(10**400, 1.0), r"n must be at least 1 and finite"),
     (lambda: row.max_coefficient(math.nan, 1.0), r"n must be .* Got nan\."),
     (lambda: row.max_coefficient(2, -1.0), r"spread must be 0 or more.* Got -1\.0\."),
     (lambda: row.max_coefficient(2, np.array([1.0, np.nan])), r"spread must .* Got nan\."),

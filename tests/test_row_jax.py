@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
-from truth import ARGUMENTS, DIGITS, TRUTH, points, ulps
 
 from dispersion import ArgumentError, row
+from truth import ARGUMENTS, DIGITS, TRUTH, points, ulps
 
 # XLA's exp, log and tanh are good to a few ulp each, and a formula uses up to four of them.
 XLA = 16

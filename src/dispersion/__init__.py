@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dispersion.checking import check as check
     from dispersion.enclosure import Enclosure as Enclosure
     from dispersion.enclosure import Estimate as Estimate
+    from dispersion.entropy import min_entropy as min_entropy
     from dispersion.errors import ArgumentError as ArgumentError
     from dispersion.errors import CheckpointError as CheckpointError
     from dispersion.errors import DispersionError as DispersionError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from dispersion.row import max_coefficient as max_coefficient
     from dispersion.row import max_coefficient_with_sink as max_coefficient_with_sink
     from dispersion.row import min_coefficient as min_coefficient
-    from dispersion.row import min_entropy as min_entropy
     from dispersion.row import reachable_length as reachable_length
     from dispersion.row import required_spread as required_spread
     from dispersion.row import set_mass as set_mass
@@ -57,7 +57,7 @@ _HOMES = {
     "max_coefficient": "row",
     "max_coefficient_with_sink": "row",
     "min_coefficient": "row",
-    "min_entropy": "row",
+    "min_entropy": "entropy",
     "reachable_length": "row",
     "required_spread": "row",
     "set_mass": "row",

@@ -50,8 +50,10 @@ def readable(value: Array) -> Any:
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(value, jax.core.Tracer):
         return None
-    if isinstance(value, (int, float)):
+    if isinstance(value, float):
         return value
+    if isinstance(value, int):
+        return value if abs(value) <= sys.float_info.max else np.inf
     if array_api_compat.is_torch_array(value):
         try:
             return value.detach().cpu().numpy()

@@ -32,13 +32,13 @@ _lock = threading.RLock()
 
 
 def in_precision(function: Callable[P, T]) -> Callable[P, T]:
-    """Run a function at PRECISION bits, one thread at a time."""
+    """Run a function at PRECISION bits or more, one thread at a time."""
 
     # arb's precision is one global of the process: without the lock another thread would lower it
     # in mid-computation, which stays sound but loosens the result.
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _lock, flint.ctx.workprec(PRECISION):
+        with _lock, flint.ctx.workprec(max(PRECISION, flint.ctx.prec)):
             return function(*args, **kwargs)
 
     return wrapper
@@ -116,14 +116,14 @@ def sqrt_enclosure(value: Number) -> Enclosure:
     Raises:
         ArgumentError: value is negative or nan.
     """
-    exact = isinstance(value, int)
-    lower, upper = (value, value) if exact else ends(value)
+    # A whole number of any size stays exact; a float already is.
+    lower, upper = (value, value) if isinstance(value, int) else ends(value)
     if lower < 0:
         msg = f"value must be 0 or more to have a square root. Got {value}."
         raise ArgumentError(msg)
     return Enclosure(
-        lower if lower == math.inf else round_down(arb(lower).sqrt()),
-        upper if upper == math.inf else round_up(arb(upper).sqrt()),
+        math.inf if lower == math.inf else round_down(arb(lower).sqrt()),
+        math.inf if upper == math.inf else round_up(arb(upper).sqrt()),
     )
 
 
