@@ -16,6 +16,7 @@ from dispersion.checking import Place, check_head
 from dispersion.checkpoint import Checkpoint, from_arrays, open_checkpoint
 from dispersion.errors import ArgumentError
 from dispersion.lengths import DEFAULT_LENGTHS
+from dispersion.offsets import DEFAULT_BUDGET, estimated_seconds
 from dispersion.results import Audit
 from dispersion.verdict import Target
 
@@ -38,6 +39,7 @@ def audit(
     offsets: str = "free",
     budget: float | None = None,
     progress: Callable[[int, int], None] | None = None,
+    announce: Callable[[str], None] | None = None,
     threads: int | None = None,
 ) -> Audit:
     """Certified answers for every attention head of a checkpoint.
@@ -50,8 +52,10 @@ def audit(
         coefficient, sink_tokens: for the default targets.
         layers, heads: only these indices; all by default.
         offsets: "free" (any rotation angles) or "exact" (the real offsets; slow).
-        budget: seconds that "exact" may take in all; past it heads get the free bound and a note.
+        budget: seconds that "exact" may take in all, 600 by default; past it heads get the free
+            bound and a note.
         progress: called with (layers done, layers in all).
+        announce: called with remarks worth reading before a long computation.
         threads: heads checked at once; the number of processors by default.
 
     Returns:
@@ -70,6 +74,10 @@ def audit(
     only = None if heads is None else frozenset(heads)
     _check_heads(only, found)
     count = threads or os.cpu_count() or 1
+    if offsets == "exact":
+        budget = DEFAULT_BUDGET if budget is None else budget
+        if announce:
+            announce(_forecast(found, asked, only, budget, count))
     results = tuple(_run(found, asked, only, offsets, budget, progress, count))
     return Audit(
         source=name,
@@ -127,15 +135,21 @@ def _targets(
         fitting = [n for n in DEFAULT_LENGTHS if most is None or n <= most]
         if not fitting and most is not None:
             fitting = [most]
-        return tuple(Target(n, coefficient, sink_tokens=sink_tokens) for n in fitting), ()
+        chosen = tuple(Target(n, coefficient, sink_tokens=sink_tokens) for n in fitting)
+        return chosen, _past(DEFAULT_LENGTHS, most)
     if not targets:
         msg = "targets must name at least one question. Got none."
         raise ArgumentError(msg)
+    kept = tuple(t for t in targets if most is None or t.length <= most)
+    return kept, _past((t.length for t in targets), most)
+
+
+def _past(lengths: Iterable[int], most: int | None) -> tuple[tuple[int, str], ...]:
+    """The lengths beyond a model's learned positions, each once, with the reason."""
     if most is None:
-        return tuple(targets), ()
+        return ()
     reason = f"the model has learned positions for {most} tokens only"
-    out = dict.fromkeys(t.length for t in targets if t.length > most)
-    return tuple(t for t in targets if t.length <= most), tuple((n, reason) for n in out)
+    return tuple((n, reason) for n in dict.fromkeys(lengths) if n > most)
 
 
 def _check_heads(only: frozenset[int] | None, found: Plan) -> None:
@@ -181,6 +195,23 @@ def _run(
                 yield waiting.popleft().result()
         if progress:
             progress(total, total)
+
+
+def _forecast(
+    found: Plan, targets: Sequence[Target], only: frozenset[int] | None, budget: float, threads: int
+) -> str:
+    """How long exact offsets will take, judged from the first rotated head."""
+    lengths = [target.length for target in targets]
+    for layer in found.layers:
+        for _, head in _heads(layer, only):
+            if head.bounded and head.rotary is not None and lengths:
+                heads = sum(len(only) if only else one.query_heads for one in found.layers)
+                seconds = estimated_seconds(head, lengths) * heads / threads
+                return (
+                    f"exact offsets: about {seconds:.2g} s for {heads} heads, pairs of offsets not "
+                    f"counted; past {budget:g} s in all, heads get the free bound"
+                )
+    return "exact offsets: no head is rotated, so offsets make no difference"
 
 
 def _heads(layer: LayerPlan, only: frozenset[int] | None) -> Iterator[tuple[Place, Any]]:

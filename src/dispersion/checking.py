@@ -11,7 +11,7 @@ import numpy as np
 from dispersion import rigor, witness
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
-from dispersion.offsets import exact_spread
+from dispersion.offsets import Outcome, exact_spreads
 from dispersion.spread import SpreadBound, product_bound, spread_bound
 from dispersion.verdict import HeadResult, Result, Target, Verdict
 
@@ -85,18 +85,17 @@ def check_head(
     free = spread_bound(head)
     longest = max((t.length for t in targets), default=1)
     found = _Witnesses(head, longest)
-    uppers: dict[int, float] = {}
-    notes: list[str] = []
-    exact = offsets == "exact" and free.theorem == "T10"
-    for length in {t.length for t in targets}:
-        uppers[length] = free.spread
-        if exact:
-            outcome = exact_spread(head, length, free.spread, budget=budget)
-            uppers[length] = outcome.spread
-            found.add(length, outcome.witness)
-            notes.extend(outcome.notes)
-    results = tuple(_result(head, t, free, uppers[t.length], found) for t in targets)
-    spread = uppers.get(longest, free.spread)
+    outcomes: dict[int, Outcome] = {}
+    if offsets == "exact" and free.theorem == "T10":
+        outcomes = exact_spreads(head, [t.length for t in targets], free.spread, budget=budget)
+    for length, outcome in outcomes.items():
+        found.add(length, outcome.witness)
+
+    def upper(length: int) -> float:
+        return outcomes[length].spread if length in outcomes else free.spread
+
+    results = tuple(_result(head, t, free, upper(t.length), found) for t in targets)
+    spread = upper(longest)
     return HeadResult(
         module=place.module,
         layer=place.layer,
@@ -106,10 +105,10 @@ def check_head(
         paper_spread=product_bound(head),
         window=head.window,
         cap=_cap(head),
-        largest_length=_largest_length(head, targets, free, spread),
+        largest_length=_largest_length(head, targets, free, spread, longest),
         results=results,
-        spread_kind="exact" if exact and not notes else "free",
-        notes=tuple(dict.fromkeys(notes)),
+        spread_kind="exact" if longest in outcomes and outcomes[longest].exact else "free",
+        notes=tuple(dict.fromkeys(note for o in outcomes.values() for note in o.notes)),
     )
 
 
@@ -193,9 +192,21 @@ def _verdict(lower: float, upper: float, coefficient: float) -> Verdict:
 
 
 def _largest_length(
+    head: Head, targets: Sequence[Target], free: SpreadBound, spread: float, longest: int
+) -> float:
+    """The largest length at which the first target's question is not ruled out.
+
+    A spread over the real offsets of `longest` tokens says nothing of longer contexts.
+    """
+    anywhere = _not_ruled_out(head, targets, free, free.spread)
+    if spread == free.spread or anywhere > longest:
+        return anywhere
+    return min(anywhere, _not_ruled_out(head, targets, free, spread))
+
+
+def _not_ruled_out(
     head: Head, targets: Sequence[Target], bound: SpreadBound, spread: float
 ) -> float:
-    """The largest length at which the first target's question is not ruled out."""
     if not targets:
         return math.inf
     tokens = max(1, targets[0].sink_tokens)
@@ -253,9 +264,9 @@ def _unbounded(head: Head, targets: Sequence[Target], place: Place) -> HeadResul
         paper_spread=upper,
         window=head.window,
         cap=_cap(head),
-        largest_length=_largest_length(head, targets, bound, upper),
+        largest_length=_not_ruled_out(head, targets, bound, upper),
         results=tuple(results),
         notes=()
         if math.isfinite(upper)
-        else ("no norm caps the inputs of this head; --input-norm states a cap",),
+        else ("no norm caps the inputs of this head, so its logits have no bound",),
     )

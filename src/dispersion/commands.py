@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -68,15 +69,6 @@ def run_check(request: Request) -> int:
         DispersionError: whatever reading, checking or writing raises.
     """
     _refuse_contradictions(request)
-    if request.offsets == "exact":
-        from dispersion.offsets import DEFAULT_BUDGET
-
-        request = replace(request, budget=request.budget or DEFAULT_BUDGET)
-        _warn(
-            request,
-            "exact offsets take time in proportion to the length; "
-            f"past {request.budget:g} s in all, heads get the free bound (--budget).",
-        )
     request.ask(DEFAULT_LENGTHS)  # a bad target shows before a file is touched
     with contextlib.ExitStack() as stack:
         json_file = _prepare(request.json_path, stack)
@@ -177,13 +169,9 @@ def _audit(request: Request) -> Audit:
             offsets=request.offsets,
             budget=request.budget,
             progress=progress,
+            announce=partial(_warn, request),
         )
-    left_out = found.left_out
-    if request.lengths is None:
-        asked = {target.length for target in found.targets}
-        reason = f"the model has learned positions for {max(asked, default=0)} tokens only"
-        left_out = left_out or tuple((n, reason) for n in DEFAULT_LENGTHS if n not in asked)
-    return replace(found, source=source, left_out=left_out)
+    return replace(found, source=source)
 
 
 def _audit_pair(request: Request) -> Audit:
