@@ -42,7 +42,7 @@ def eigenvalue_defect(matrix: NDArray[np.float64]) -> float:
     relative = gamma(2 * size + 8)
     trace = float(np.abs(np.diag(matrix)).sum()) * _UP
     underflow = size * size * 2.0**-1060 * max(1.0, trace)
-    return (relative / (1 - relative) * trace + underflow) * _UP
+    return float((relative / (1 - relative) * trace + underflow) * _UP)
 
 
 def lambda_max_upper(

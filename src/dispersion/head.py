@@ -76,7 +76,12 @@ class BallImage:
     def norm_upper(self) -> float:
         """Certified upper bound on the largest 2-norm of a point of the image, computed once."""
         from dispersion.ellipsoid import best_weight, cover
+        from dispersion.rigor import product
 
+        if self.is_diagonal and all(
+            x is None for x in (self.offset, self.row_error, self.offset_error)
+        ):
+            return product(self.radius, float(np.abs(self.matrix).max())).upper
         weight = 0.5
         if self.offset is not None and np.any(self.offset):
             weight = best_weight(self.gram * self.radius.upper**2, self.offset)

@@ -55,12 +55,13 @@ def spread_bound(head: Head) -> SpreadBound:
     if head.query is None or head.key is None:
         msg = "head must have a norm cap on queries and keys. Got an unbounded head."
         raise ArgumentError(msg)
-    factor = 2 * head.scale.upper * _UP
-    if _rotated(head):
-        theorem, half = "T10", _rotated_norm(head, head.query, head.key)
+    theorem = "T10" if _rotated(head) else "T9"
+    if _only_gains(head.query, head.key):
+        spread = _gain_spread(head, head.query, head.key)
     else:
-        theorem, half = "T9", joint_norm(head.query, head.key)
-    spread = factor * half * _UP
+        norm = _rotated_norm(head, head.query, head.key) if _rotated(head) else None
+        norm = joint_norm(head.query, head.key) if norm is None else norm
+        spread = 2 * head.scale.upper * norm * _UP
     level = (spread / 2 + head.scale.upper * _constant_level(head)) * _UP
     if head.soft_cap is not None:
         spread = rigor.capped_spread(spread, head.soft_cap).upper
@@ -72,7 +73,7 @@ def product_bound(head: Head) -> float:
     """The looser bound 2·s·max‖q‖·max‖k‖ of Veličković et al., Prop. 3.1. **Upper.**"""
     if head.query is None or head.key is None:
         return math.inf
-    spread = 2 * head.scale.upper * head.query.norm_upper * head.key.norm_upper * _UP
+    spread = rigor.product(2, head.scale, head.query.norm_upper, head.key.norm_upper).upper
     if head.soft_cap is not None:
         return rigor.capped_spread(spread, head.soft_cap).upper
     return spread
@@ -120,14 +121,8 @@ def _rotated_norm(head: Head, query: BallImage, key: BallImage) -> float:
     assert head.rotary is not None
     rotary = head.rotary
     offset = rotated_offset(head)
-    groups = np.full(head.query.head_dim if head.query else 0, -1, dtype=np.intp)
-    groups[rotary.pairs[:, 0]] = groups[rotary.pairs[:, 1]] = np.arange(len(rotary.pairs))
-    groups[rotary.unrotated] = len(rotary.pairs) + np.arange(len(rotary.unrotated))
+    groups = _groups(head)
     mask = rotated_mask(head)
-    if query.is_diagonal and key.is_diagonal and query.offset is None and offset is None:
-        scales = _gain_scales(np.abs(np.diag(query.matrix)), groups)
-        queries, keys = cover(query), cover(key, keep=mask)
-        return queries.norm_upper(1 / scales) * keys.norm_upper(scales) * _UP
     gram_q, gram_k = query.gram * query.radius.upper**2, key.gram * key.radius.upper**2
     if len(rotary.unrotated) == 0:
         found = scaling.minimise(gram_q, gram_k, query.offset, offset, groups)
@@ -185,12 +180,37 @@ def _polish(
     return best_weight(scales[:, None] * gram * scales, scales * offset)
 
 
-def _gain_scales(gains: NDArray[np.float64], groups: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Scales under which a diagonal query matrix has norm 1: the closed form of T10."""
-    largest = np.zeros(int(groups.max()) + 1)
-    np.maximum.at(largest, groups, gains)
-    top = float(largest.max()) or 1.0
-    return np.asarray(np.maximum(largest, top * 2.0**-40)[groups])
+def _groups(head: Head) -> NDArray[np.intp]:
+    """Labels of coordinates: the two of a rotated pair share one, every other has its own."""
+    groups = np.arange(head.key.head_dim if head.key is not None else 0, dtype=np.intp)
+    if head.rotary is not None:
+        groups[head.rotary.pairs[:, 1]] = groups[head.rotary.pairs[:, 0]]
+    return np.asarray(np.unique(groups, return_inverse=True)[1])
+
+
+def _only_gains(query: BallImage, key: BallImage) -> bool:
+    """Whether both images are norms with gains and nothing else (RMS QK norm, L2 norm)."""
+    return all(
+        ball.is_diagonal and ball.offset is None and ball.offset_error is None
+        for ball in (query, key)
+    )
+
+
+def _gain_spread(head: Head, query: BallImage, key: BallImage) -> float:
+    """The closed form 2·s·ρ_q·ρ_k·max over pairs of max|g_q|·max|g_k|, one rounding. **Tight.**"""
+    groups = _groups(head)
+    largest = []
+    for ball in (query, key):
+        gains = np.abs(np.diag(ball.matrix))
+        if ball.row_error is not None:
+            gains = np.nextafter(gains + ball.row_error, np.inf)
+        most = np.zeros(int(groups.max()) + 1)
+        np.maximum.at(most, groups, gains)
+        largest.append(most)
+    return max(
+        rigor.product(2, head.scale, query.radius, key.radius, float(q), float(k)).upper
+        for q, k in zip(*largest, strict=True)
+    )
 
 
 def _equilibration(query: NDArray[np.float64], key: NDArray[np.float64]) -> NDArray[np.float64]:
