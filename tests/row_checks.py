@@ -46,15 +46,16 @@ def check_enclosures(module, *, count=80):
 
 def exact_row(row):
     """Coefficients, entropy and spread of a row of logits, in mpmath."""
-    logits = [mp.mpf(float(x)) for x in row]
-    top = max(logits)
-    weights = [mp.e ** (x - top) for x in logits]
-    total = mp.fsum(weights)
-    shares = [w / total for w in weights]
-    entropy = (
-        mp.log(total) + mp.fsum(w * (top - x) for w, x in zip(weights, logits, strict=True)) / total
+    logits = sorted((mp.mpf(float(x)) for x in row), reverse=True)
+    gaps = [logits[0] - x for x in logits]
+    weights = [mp.e**-gap for gap in gaps]
+    rest = mp.fsum(weights[1:])
+    shares = [mp.e ** (mp.mpf(float(x)) - logits[0]) / (1 + rest) for x in row]
+    # log1p, for an entropy below the last of FINE digits.
+    entropy = mp.log1p(rest) + mp.fsum(w * g for w, g in zip(weights, gaps, strict=True)) / (
+        1 + rest
     )
-    return shares, entropy, top - min(logits)
+    return shares, entropy, gaps[-1]
 
 
 def check_row(module, row, *, ceiling="upper", floor="lower", slack=8 * 2.0**-53):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dispersion import ArgumentError, balls, rigor, row, testing
+from dispersion import ArgumentError, balls, rigor, rigor_entropy, row, testing
 from dispersion.enclosure import Enclosure
 from row_checks import check_adversarial, check_enclosures, check_row
 from truth import ARGUMENTS, REFERENCE, points
@@ -79,7 +79,7 @@ def nearest_entropy(n, spread):
 
 def one_at_the_top(n, spread):
     with flint.ctx.workprec(200):
-        return rigor.from_arb(rigor._two_level(1, n, flint.arb(spread)))
+        return rigor.from_arb(rigor_entropy._two_level(1, n, flint.arb(spread)))
 
 
 def lower_end(name):
@@ -369,3 +369,46 @@ def test_the_names_of_row_are_the_names_of_rigor():
     scalar = set(row.__all__) - {"row_entropy", "entropy_slope"}
     assert scalar <= set(rigor.__all__)
     assert all(hasattr(balls, x) for x in ("in_precision", "round_down", "round_up"))
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1 / 3, 3.0])
+def test_temperature_divides_the_spread_without_rounding(temperature):
+    with mp.workdps(50):
+        spread = mp.mpf(7.3) / mp.mpf(temperature)
+        for m in (1, 4):
+            for bound, sign in ((rigor.set_mass, -1), (rigor.min_set_mass, 1)):
+                true = m / (m + (50 - m) * mp.e ** (sign * spread))
+                got = bound(m, 50, 7.3, temperature=temperature)
+                assert got.lower <= true <= got.upper
+                assert got.upper - got.lower <= 2 * math.ulp(got.upper)
+        true = min(
+            mp.log(k) + mp.log1p(r) + spread * r / (1 + r)
+            for k in range(1, 50)
+            for r in [(50 - k) * mp.e**-spread / k]
+        )
+        got = rigor.min_entropy(50, 7.3, temperature=temperature)
+        assert got.lower <= true <= got.upper
+        true = mp.mpf(temperature) * mp.log(49 * mp.mpf(0.7) / (1 - mp.mpf(0.7)))
+        got = rigor.required_spread(50, 0.7, temperature=temperature)
+        assert got.lower <= true <= got.upper
+        true = mp.floor(1 + mp.e**spread * (1 - mp.mpf(0.7)) / mp.mpf(0.7))
+        got = rigor.reachable_length(7.3, 0.7, temperature=temperature)
+        assert got.lower <= true <= got.upper
+
+
+def test_enclosed_arguments_widen_to_the_safe_sides():
+    spread, p = Enclosure(4.0, 5.0), Enclosure(0.4, 0.6)
+    length = rigor.reachable_length(spread, p)
+    assert length.lower == rigor.reachable_length(4.0, 0.6).lower
+    assert length.upper == rigor.reachable_length(5.0, 0.4).upper
+    needed = rigor.required_spread(1000, p)
+    assert needed.lower == rigor.required_spread(1000, 0.4).lower
+    assert needed.upper == rigor.required_spread(1000, 0.6).upper
+    top, sink = Enclosure(-1.0, 2.0), Enclosure(0.0, 3.0)
+    most = rigor.max_coefficient_with_sink(1000, spread, top, sink=sink)
+    assert most.lower == rigor.max_coefficient_with_sink(1000, 4.0, -1.0, sink=3.0).lower
+    assert most.upper == rigor.max_coefficient_with_sink(1000, 5.0, 2.0, sink=0.0).upper
+    share = rigor.sink_share(1000, top, sink=sink)
+    assert share.lower == rigor.sink_share(1000, 2.0, sink=0.0).lower
+    assert share.upper == rigor.sink_share(1000, -1.0, sink=3.0).upper
+    assert rigor.sink_share(1000, top, sink=-math.inf) == Enclosure.exact(0.0)

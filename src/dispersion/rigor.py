@@ -13,10 +13,10 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import flint
 from flint import arb
 
 from dispersion._arrays import check
+from dispersion._enclosing import between, checked, clipped, count_of, counts, whole_part
 from dispersion.balls import (
     Number,
     ends,
@@ -31,7 +31,7 @@ from dispersion.balls import (
     total,
 )
 from dispersion.enclosure import Enclosure, Estimate
-from dispersion.errors import ArgumentError
+from dispersion.rigor_entropy import closed_min_entropy, min_entropy, norm_min_entropy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,10 +85,10 @@ def min_coefficient(n: int, spread: Number, *, temperature: float = 1.0) -> Encl
 @in_precision
 def loose_max_coefficient(n: int, spread: Number, *, temperature: float = 1.0) -> Enclosure:
     """The published ceiling e^(spread/temperature)/n. **upper** (T1). Raises as above."""
-    n = _count("n", n)
-    low, high = _checked("spread", spread)
+    n = count_of("n", n)
+    low, high = checked("spread", spread)
     check("temperature", temperature)
-    return _between(
+    return between(
         lambda d: math.inf if d == math.inf else (arb(d) / arb(temperature)).exp() / n, low, high
     )
 
@@ -100,10 +100,10 @@ def set_mass(m: int, n: int, spread: Number, *, temperature: float = 1.0) -> Enc
     Raises:
         ArgumentError: m is not a whole number in 0..n, and as `max_coefficient`.
     """
-    m, n = _counts(m, n)
-    low, high = _checked("spread", spread)
+    m, n = counts(m, n)
+    low, high = checked("spread", spread)
     check("temperature", temperature)
-    return _share(_between(lambda d: _mass(m, n, d, -temperature), low, high))
+    return clipped(between(lambda d: _mass(m, n, d, -temperature), low, high))
 
 
 @in_precision
@@ -112,46 +112,10 @@ def min_set_mass(m: int, n: int, spread: Number, *, temperature: float = 1.0) ->
 
     `lower` is the certified floor. Raises as `set_mass`.
     """
-    m, n = _counts(m, n)
-    low, high = _checked("spread", spread)
+    m, n = counts(m, n)
+    low, high = checked("spread", spread)
     check("temperature", temperature)
-    return _share(_between(lambda d: _mass(m, n, d, temperature), high, low))
-
-
-@in_precision
-def min_entropy(n: int, spread: Number, *, temperature: float = 1.0) -> Enclosure:
-    """The smallest entropy of a row, in nats: the least over k in 1..n-1. **tight** (T3).
-
-    `lower` is the certified floor. Every integer k within 1 of the enclosed turning point is
-    tried, since a wrong k would lie above the minimum. Raises as `max_coefficient`.
-    """
-    n = _count("n", n)
-    low, high = _checked("spread", spread)
-    check("temperature", temperature)
-    result = _between(lambda d: _entropy_floor(n, d, temperature), high, low)
-    return Enclosure(max(result.lower, 0.0), result.upper)
-
-
-@in_precision
-def closed_min_entropy(n: int, spread: Number, *, temperature: float = 1.0) -> Enclosure:
-    """The closed floor log n - (D-1-log D), D = spread/(1-e^-spread). **lower** (T3).
-
-    `lower` is the certified floor; it may be negative. Raises as `max_coefficient`.
-    """
-    n = _count("n", n)
-    low, high = _checked("spread", spread)
-    check("temperature", temperature)
-
-    def floor(d: float) -> Any:
-        if d == math.inf:
-            return -math.inf
-        if d == 0.0:
-            return arb(n).log()
-        spread = arb(d) / arb(temperature)
-        ratio = spread / -(-spread).expm1()
-        return arb(n).log() - (ratio - 1 - ratio.log())
-
-    return _between(floor, high, low)
+    return clipped(between(lambda d: _mass(m, n, d, temperature), high, low))
 
 
 @in_precision
@@ -161,31 +125,16 @@ def norm_max_coefficient(n: int, norm: Number) -> Enclosure:
     Raises:
         ArgumentError: n is not a whole number of at least 1, norm < 0, or nan.
     """
-    n = _count("n", n)
-    low, high = _checked("norm", norm)
+    n = count_of("n", n)
+    low, high = checked("norm", norm)
     if n == 1:
         return Enclosure.exact(1.0)
     stretch = (arb(n) / (n - 1)).sqrt()
-    return _share(
-        _between(
+    return clipped(
+        between(
             lambda s: 1.0 if s == math.inf else 1 / (1 + (n - 1) * (-stretch * s).exp()), low, high
         )
     )
-
-
-@in_precision
-def norm_min_entropy(n: int, norm: Number) -> Enclosure:
-    """The smallest entropy where the centred logits have 2-norm at most `norm`. **tight** (T3′).
-
-    `lower` is the certified floor. Raises as `norm_max_coefficient`.
-    """
-    n = _count("n", n)
-    low, high = _checked("norm", norm)
-    if n == 1:
-        return Enclosure.exact(0.0)
-    stretch = (arb(n) / (n - 1)).sqrt()
-    result = _between(lambda s: 0.0 if s == math.inf else _two_level(1, n, stretch * s), high, low)
-    return Enclosure(max(result.lower, 0.0), result.upper)
 
 
 @in_precision
@@ -200,8 +149,8 @@ def required_spread(
         ArgumentError: coefficient not strictly between 0 and 1, items not a whole number in 1..n,
             and as `max_coefficient`.
     """
-    items, n = _counts(items, n, name="items")
-    low, high = _checked("coefficient", coefficient)
+    items, n = counts(items, n, name="items")
+    low, high = checked("coefficient", coefficient)
     check("temperature", temperature)
     if items == n:
         return Enclosure.exact(0.0)
@@ -210,7 +159,7 @@ def required_spread(
         odds = (arb(n) - items) * arb(p) / (items * (1 - arb(p)))
         return arb(temperature) * odds.log()
 
-    result = _between(needed, low, high)
+    result = between(needed, low, high)
     return Enclosure(max(result.lower, 0.0), max(result.upper, 0.0))
 
 
@@ -227,9 +176,9 @@ def reachable_length(
     Raises:
         ArgumentError: as `required_spread`.
     """
-    items = _count("items", items)
-    low, high = _checked("spread", spread)
-    p_low, p_high = _checked("coefficient", coefficient)
+    items = count_of("items", items)
+    low, high = checked("spread", spread)
+    p_low, p_high = checked("coefficient", coefficient)
     check("temperature", temperature)
 
     def length(d: float, p: float) -> Any:
@@ -251,8 +200,8 @@ def length_scaled_max_coefficient(n: int, spread: Number, *, scale: float = 1.0)
 
     **tight** (T6). Raises as `max_coefficient`, and for scale < 0.
     """
-    n = _count("n", n)
-    low, high = _checked("spread", spread)
+    n = count_of("n", n)
+    low, high = checked("spread", spread)
     check("scale", scale)
 
     def ceiling(d: float) -> Any:
@@ -260,7 +209,7 @@ def length_scaled_max_coefficient(n: int, spread: Number, *, scale: float = 1.0)
             return 1.0 if scale > 0 else arb(1) / n
         return 1 / (1 + (n - 1) * (-arb(scale) * arb(d) * arb(n).log()).exp())
 
-    return _share(_between(ceiling, low, high))
+    return clipped(between(ceiling, low, high))
 
 
 @in_precision
@@ -274,17 +223,17 @@ def max_coefficient_with_sink(
     Raises:
         ArgumentError: top not finite, sink inf, and as `max_coefficient`.
     """
-    n = _count("n", n)
-    low, high = _checked("spread", spread)
-    top_low, top_high = _checked("top", top)
-    sink_low, sink_high = _checked("sink", sink)
+    n = count_of("n", n)
+    low, high = checked("spread", spread)
+    top_low, top_high = checked("top", top)
+    sink_low, sink_high = checked("sink", sink)
 
     def ceiling(d: float, t: float, b: float) -> Any:
         rest = arb(0) if d == math.inf else (n - 1) * (-arb(d)).exp()
         extra = arb(0) if b == -math.inf else (arb(b) - arb(t)).exp()
         return 1 / (1 + rest + extra)
 
-    return _share(
+    return clipped(
         Enclosure(
             round_down(ceiling(low, top_low, sink_high)),
             round_up(ceiling(high, top_high, sink_low)),
@@ -301,14 +250,14 @@ def sink_share(n: int, level: Number, *, sink: Number = 0.0) -> Enclosure:
     Raises:
         ArgumentError: n is not a whole number of at least 1, level not finite, sink inf, or nan.
     """
-    n = _count("n", n)
-    low, high = _checked("level", level)
-    sink_low, sink_high = _checked("sink", sink)
+    n = count_of("n", n)
+    low, high = checked("level", level)
+    sink_low, sink_high = checked("sink", sink)
 
     def share(x: float, b: float) -> Any:
         return 0.0 if b == -math.inf else 1 / (1 + n * (arb(x) - arb(b)).exp())
 
-    return _share(Enclosure(round_down(share(high, sink_low)), round_up(share(low, sink_high))))
+    return clipped(Enclosure(round_down(share(high, sink_low)), round_up(share(low, sink_high))))
 
 
 @in_precision
@@ -318,10 +267,10 @@ def capped_spread(spread: Number, cap: float) -> Enclosure:
     Raises:
         ArgumentError: spread < 0, cap not positive and finite, or nan.
     """
-    low, high = _checked("spread", spread)
+    low, high = checked("spread", spread)
     check("cap", cap)
     whole = 2 * arb(cap)
-    result = _between(
+    result = between(
         lambda d: whole if d == math.inf else whole * (arb(d) / whole).tanh(), low, high
     )
     return Enclosure(max(result.lower, 0.0), min(result.upper, round_up(whole)))
@@ -336,9 +285,9 @@ def softmax_coefficient(target: Number, others: Sequence[tuple[Number, int]]) ->
     Raises:
         ArgumentError: a count is negative or not whole, or nan.
     """
-    counted = [(ends(logit), _count("count", count, least=0)) for logit, count in others]
+    counted = [(ends(logit), count_of("count", count, least=0)) for logit, count in others]
     low, high = ends(target)
-    return _share(
+    return clipped(
         Enclosure(
             round_down(_softmax(low, [(up, count) for (_, up), count in counted])),
             round_up(_softmax(high, [(down, count) for (down, _), count in counted])),
@@ -368,81 +317,8 @@ def _mass(m: int, n: int, spread: float, divisor: float) -> Any:
     return arb(m) / (m + (arb(n) - m) * (arb(spread) / arb(divisor)).exp())
 
 
-def _two_level(k: int, n: int, spread: arb) -> arb:
-    """Entropy of k items at the top and n-k lower by `spread`."""
-    ratio = (arb(n) - k) * (-spread).exp() / k
-    return arb(k).log() + ratio.log1p() + spread * ratio / (1 + ratio)
-
-
-def _entropy_floor(n: int, spread: float, temperature: float) -> Any:
-    if n == 1 or spread == math.inf:
-        return 0.0
-    if spread == 0.0:
-        return arb(n).log()
-    candidates: range | None = None
-    precision = flint.ctx.prec
-    while candidates is None:
-        # Small spreads cancel: the turning point needs twice their bits.
-        with flint.ctx.workprec(precision):
-            d = arb(spread) / arb(temperature)
-            turn = n * (d / -(-d).expm1() - 1) / d.expm1()
-            if turn.rad() < 1:
-                first, last = _whole((turn - 1).lower()), _whole((turn + 1).upper()) + 1
-                candidates = range(max(1, min(first, n - 1)), max(1, min(last, n - 1)) + 1)
-        precision *= 2
-    d = arb(spread) / arb(temperature)
-    least = None
-    for k in candidates:
-        entropy = _two_level(k, n, d)
-        least = entropy if least is None else least.min(entropy)
-    return least
-
-
 def _floor(end: arb, rounding: Callable[[Any], float]) -> float:
     """The integer part of an exact end, as a float rounded in the given direction."""
     if not abs(end) < arb(2) ** 1100:
         return math.inf if rounding is round_up else math.nextafter(math.inf, 0.0)
-    return rounding(Fraction(_whole(end)))
-
-
-def _whole(end: arb) -> int:
-    """The integer part of an exact ball."""
-    mantissa, exponent = (int(part) for part in end.man_exp())
-    return mantissa << exponent if exponent >= 0 else mantissa >> -exponent
-
-
-def _between(point: Callable[[float], Any], low: float, high: float) -> Enclosure:
-    """Enclose a monotone function from its values at the arguments of its least and largest."""
-    return Enclosure(round_down(point(low)), round_up(point(high)))
-
-
-def _share(value: Enclosure) -> Enclosure:
-    # A ball around a number next to 1 may reach past it; the number itself cannot.
-    return Enclosure(max(value.lower, 0.0), min(value.upper, 1.0))
-
-
-def _checked(name: str, value: Number) -> tuple[float, float]:
-    low, high = ends(value)
-    check(name, low)
-    check(name, high)
-    return low, high
-
-
-def _count(name: str, value: int, *, least: int = 1) -> int:
-    if isinstance(value, bool) or value != value or value in (math.inf, -math.inf):
-        whole = False
-    else:
-        whole = int(value) == value
-    if not whole or value < least:
-        msg = f"{name} must be a whole number of at least {least}. Got {value}."
-        raise ArgumentError(msg)
-    return int(value)
-
-
-def _counts(m: int, n: int, *, name: str = "m") -> tuple[int, int]:
-    n = _count("n", n)
-    m = _count(name, m, least=0 if name == "m" else 1)
-    if m > n:
-        msg = f"{name} must not exceed n. Got {name}={m}, n={n}."
-        raise ArgumentError(msg)
-    return m, n
+    return rounding(Fraction(whole_part(end)))
