@@ -33,6 +33,14 @@ class Plan:
         return Plan(self.head[rows], self.slots[rows], self.positions[rows])
 
 
+def joined(plans: list[Plan]) -> Plan:
+    return Plan(
+        torch.cat([p.head for p in plans]),
+        torch.cat([p.slots for p in plans]),
+        torch.cat([p.positions for p in plans]),
+    )
+
+
 @dataclass
 class Found:
     """The best context for one head: states entering attention, and the spread they give."""
@@ -40,6 +48,13 @@ class Found:
     value: float
     tokens: Tensor  # (3, width): top key, bottom key, query
     order: list[int]  # which of the three stands at each of the n positions
+    z: Tensor  # where the search ended, (1, 3, width)
+    plan: Plan  # of one row
+
+    def moved(self, n: int) -> Plan:
+        """The same offsets at the end of a context of n tokens."""
+        shift = n - len(self.order)
+        return Plan(self.plan.head, self.plan.slots, self.plan.positions + shift)
 
 
 def plan(heads: int, visible: Tensor, *, rotary: bool, each: int) -> Plan:
@@ -62,9 +77,33 @@ def plan(heads: int, visible: Tensor, *, rotary: bool, each: int) -> Plan:
     return Plan(head, slots, positions)
 
 
-def spreads(real: Real, layer: int, directions: Tensor, plan: Plan) -> Tensor:
+def whitening(real: Real, layer: int) -> tuple[Tensor, Tensor]:
+    """Maps from search coordinates to raw states, (width, width), for keys and for the query.
+
+    Only QK norm caps the states of a layer without a norm in front, and what it sees is bent by
+    the projections: ascent converges far better when they are undone. Elsewhere the identity.
+    """
+    if real.norm(layer) is not None:
+        return torch.eye(real.width), torch.eye(real.width)
+
+    def inverse_root(weight: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(weight.T @ weight)
+        kept = values > 1e-9 * values.max()
+        return (vectors[:, kept] * values[kept].rsqrt()) @ vectors[:, kept].T
+
+    attention = real.attention(layer)
+    return inverse_root(attention.k_proj.weight), inverse_root(attention.q_proj.weight)
+
+
+def raw(real: Real, layer: int, z: Tensor) -> Tensor:
+    """Directions of raw states; the last slot of every row is the query's."""
+    key, query = whitening(real, layer)
+    return torch.cat((z[:, :-1] @ key, z[:, -1:] @ query), dim=1)
+
+
+def spreads(real: Real, layer: int, z: Tensor, plan: Plan) -> Tensor:
     """The logit of the top slot minus that of the bottom slot, (restarts,)."""
-    states = real.states(layer, directions)
+    states = real.states(layer, raw(real, layer, z))
     logits = last_row(real.call(layer, states, real.rotation(layer, plan.positions)))
     row = logits[torch.arange(len(plan.head)), plan.head]
     ends = row.gather(1, plan.slots)
@@ -119,9 +158,13 @@ def best_rows(values: Tensor, head: Tensor, count: int) -> Tensor:
 
 
 def ascend(
-    real: Real, layer: int, visible: Tensor, *, budget: int = 6000
+    real: Real, layer: int, visible: Tensor, shorter: list[Found], *, budget: int = 6000
 ) -> tuple[list[Found], int]:
-    """The largest spread found for every head of a layer, and the restarts made for each head."""
+    """The largest spread found for every head of a layer, and the restarts made for each head.
+
+    What a shorter context reached stays reachable: `shorter` joins the last rounds.
+    """
+    n = len(visible)
     everything = plan(real.heads, visible, rotary=real.rotary, each=1)
     each = max(1, budget // len(everything.head))
     everything = plan(real.heads, visible, rotary=real.rotary, each=each)
@@ -132,30 +175,30 @@ def ascend(
         z = climb(lambda z, p=current: spreads(real, layer, z, p), z, steps, rate)
         rows = best_rows(spreads(real, layer, z, current), current.head, keep)
         current, z = current.take(rows), z[rows]
-    z = polish(lambda z: spreads(real, layer, z, current), z)
-    rows = best_rows(spreads(real, layer, z, current), current.head, 1)
-    current, z = current.take(rows), z[rows]
+    for _ in range(2):
+        current = joined([current, *(found.moved(n) for found in shorter)])
+        z = torch.cat([z, *(found.z for found in shorter)])
+        z = polish(lambda z, p=current: spreads(real, layer, z, p), z)
+        rows = best_rows(spreads(real, layer, z, current), current.head, 1)
+        current, z = current.take(rows), z[rows]
     found = [
-        in_context(real, layer, h, z[h], current.take(torch.tensor([h])), visible)
+        in_context(real, layer, h, z[h : h + 1], current.take(torch.tensor([h])), visible)
         for h in range(real.heads)
     ]
     return found, len(everything.head) // real.heads
 
 
-def in_context(
-    real: Real, layer: int, head: int, directions: Tensor, plan: Plan, visible: Tensor
-) -> Found:
+def in_context(real: Real, layer: int, head: int, z: Tensor, plan: Plan, visible: Tensor) -> Found:
     """The spread of the last row of a whole context holding the three tokens."""
-    n = len(visible)
     slots = set(plan.slots[0].tolist())
     filler = BOTTOM if BOTTOM in slots else TOP
-    order = [filler] * n
+    order = [filler] * len(visible)
     for slot in sorted(slots - {QUERY}):
         order[int(plan.positions[0, slot])] = slot
     order[-1] = QUERY
-    tokens = real.states(layer, directions)
+    tokens = real.states(layer, raw(real, layer, z))[0]
     value = context_spread(real, layer, head, tokens, order, visible)
-    return Found(value, tokens, order)
+    return Found(value, tokens, order, z, plan)
 
 
 def context_row(real: Real, layer: int, head: int, tokens: Tensor, order: list[int]) -> Tensor:
@@ -183,7 +226,8 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
     positions = torch.zeros(len(head), 2, dtype=torch.long)
 
     def value(z: Tensor, head: Tensor) -> Tensor:
-        call = real.call(layer, real.states(layer, z), real.rotation(layer, positions[: len(z)]))
+        states = real.states(layer, raw(real, layer, z))
+        call = real.call(layer, states, real.rotation(layer, positions[: len(z)]))
         query, key = grouped(call)
         rows = torch.arange(len(z))
         q, k = query[rows, head, 1], key[rows, head, 0]

@@ -89,7 +89,7 @@ def decoder(size: Size, **more: Any) -> dict[str, Any]:
         "pad_token_id": 0,
         "bos_token_id": 1,
         "eos_token_id": 2,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},  # no class's default
     } | more
 
 
@@ -105,6 +105,11 @@ def yarn(theta: float, **more: Any) -> dict[str, Any]:
         "factor": 4.0,
         "original_max_position_embeddings": 4096,
     } | more
+
+
+def stretched(config: dict[str, Any]) -> dict[str, Any]:
+    """The length YaRN stretches to, as its factor says."""
+    return config | {"max_position_embeddings": 16384}
 
 
 def llama(size: Size, **more: Any) -> dict[str, Any]:
@@ -175,6 +180,7 @@ def old_gemma3(config: dict[str, Any]) -> dict[str, Any]:
     config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
     config["rope_scaling"] = {"rope_type": "linear", "factor": rope["full_attention"]["factor"]}
     config.pop("layer_types")
+    config.pop("_sliding_window_pattern", None)
     config["sliding_window_pattern"] = 2
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.50.0"
@@ -223,7 +229,7 @@ FAMILIES = (
     Family("llama", "Llama", llama),
     Family("qwen3", "Qwen3", lambda s: decoder(s, head_dim=s.head_dim), qk_norm="headwise"),
     Family("bert", "Bert", bert, head="ForMaskedLM"),
-    Family("llama__yarn", "Llama", lambda s: llama(s, rope_parameters=yarn(10000.0))),
+    Family("llama__yarn", "Llama", lambda s: stretched(llama(s, rope_parameters=yarn(10000.0)))),
     Family("llama__llama3rope", "Llama", llama_scaled),
     Family(
         "llama__bias_sharded_bf16",
@@ -242,11 +248,13 @@ FAMILIES = (
     Family(
         "qwen3__yarn",
         "Qwen3",
-        lambda s: decoder(
-            s,
-            head_dim=s.head_dim,
-            attention_bias=True,
-            rope_parameters=yarn(1000000.0, mscale=1.0, mscale_all_dim=0.5),
+        lambda s: stretched(
+            decoder(
+                s,
+                head_dim=s.head_dim,
+                attention_bias=True,
+                rope_parameters=yarn(1000000.0, mscale=1.0, mscale_all_dim=0.5),
+            )
         ),
         dtype=torch.float16,
         qk_norm="headwise",
@@ -266,7 +274,9 @@ FAMILIES = (
     Family(
         "olmo3__yarn",
         "Olmo3",
-        lambda s: olmo3(s, yarn(500000.0, attention_factor=1.25, beta_fast=16.0, beta_slow=2.0)),
+        lambda s: stretched(
+            olmo3(s, yarn(500000.0, attention_factor=1.25, beta_fast=16.0, beta_slow=2.0))
+        ),
         qk_norm="layerwise",
     ),
     Family("gemma2", "Gemma2", gemma2, gain_offset=1.0),

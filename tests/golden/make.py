@@ -10,6 +10,7 @@ import json
 import shutil
 import time
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,10 @@ def attack(folder: Path, size: Size, seed: int) -> dict[str, Any]:
     casts = singles = 0.0
     for layer in range(real.layers):
         phases = free_phase(real, layer) if real.rotary else [None] * real.heads
-        reached = {}
+        reached: dict[int, list[Found]] = {}
         for n in lengths:
-            reached[n], tried = ascend(real, layer, masks[n][layer])
+            shorter = [found for each in reached.values() for found in each]
+            reached[n], tried = ascend(real, layer, masks[n][layer], shorter)
             restarts[n].append(tried)
         for head in range(real.heads):
             record: dict[str, Any] = {"layer": layer, "head": head}
@@ -169,8 +171,10 @@ def checked(folder: Path, record: dict[str, Any]) -> None:
         row = replay(folder, w["layer"], w["head"], states)
         assert abs(max(row["coefficients"]) - w["coefficient"]) < 1e-12, (folder, w)
     for head in record["heads"]:
+        values = list(head["spread"].values())
+        assert all(b > a * (1 - 1e-9) for a, b in pairwise(values)), (folder, head)
         if "free_phase" in head:
-            excess = max(head["spread"].values()) / head["free_phase"]
+            excess = max(values) / head["free_phase"]
             assert excess < 1 + 1e-6, (folder, head)
 
 
