@@ -31,6 +31,7 @@ RULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "spread": (lambda x: x >= 0, "must be 0 or more: it is the largest logit minus the smallest"),
     "norm": (lambda x: x >= 0, "must be 0 or more: it is the 2-norm of the centred logits"),
     "coefficient": (lambda x: (x > 0) & (x < 1), "must lie strictly between 0 and 1"),
+    "singular_values": (lambda x: (x >= 0) & (x < np.inf), "must be finite and 0 or more"),
     "temperature": (lambda x: (x > 0) & (x < np.inf), "must be positive and finite"),
     "cap": (
         lambda x: (x > 0) & (x < np.inf),
