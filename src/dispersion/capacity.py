@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
 from dispersion._arrays import Array, prepare
+from dispersion.errors import ArgumentError
 
 __all__ = ["any_token_ceiling", "capacity", "log_capacity", "simplex_ceiling", "water_level"]
 
@@ -28,23 +30,25 @@ def log_capacity(singular_values: Array) -> Any:
     """The logarithm of a head's capacity N, in nats. **upper** (T13).
 
     log N = min over t > 0 of  t + ½ Σ_{κ_i > t} log((κ_i/t)² / (2κ_i/t − 1)); 0 where all are 0.
-    N itself overflows for real heads. Never above κ_1; increasing in every κ_i; differentiable.
+    N itself overflows for real heads. Never above κ_1; increasing in every κ_i; differentiable
+    once.
 
     Args:
-        singular_values: shape (..., r), at least 0, in any order, the logit scale included.
+        singular_values: shape (..., r), r ≥ 1, at least 0, in any order, the logit scale
+            included. A list gives a float.
 
     Raises:
-        ArgumentError: a value is negative, infinite or nan.
+        ArgumentError: a value is negative, infinite or nan, or there are none.
     """
-    xp, (kappa,), finish = prepare(singular_values=_array(singular_values))
-    return _scalar(finish, singular_values)(_log_capacity(xp, kappa))
+    xp, (kappa,), _ = prepare(singular_values=_spectrum(singular_values))
+    return _finished(_log_capacity(xp, kappa), singular_values)
 
 
 def capacity(singular_values: Array) -> Any:
     """N of `log_capacity`; inf where it overflows. **upper** (T13). Raises as `log_capacity`."""
-    xp, (kappa,), finish = prepare(singular_values=_array(singular_values))
+    xp, (kappa,), _ = prepare(singular_values=_spectrum(singular_values))
     with np.errstate(over="ignore"):
-        return _scalar(finish, singular_values)(xp.exp(_log_capacity(xp, kappa)))
+        return _finished(xp.exp(_log_capacity(xp, kappa)), singular_values)
 
 
 def simplex_ceiling(n: Array, singular_value: Array) -> Any:
@@ -66,16 +70,15 @@ def any_token_ceiling(n: Array, singular_values: Array) -> Any:
     Args:
         n: keys common to all queries, without the query token's own; broadcasts with the leading
             axes of `singular_values`.
-        singular_values: shape (..., r), the logit scale included.
+        singular_values: shape (..., r), r ≥ 1, the logit scale included.
 
     Raises:
-        ArgumentError: n < 1, or a value is negative, infinite or nan.
+        ArgumentError: n < 1, a value is negative, infinite or nan, or there are none.
     """
-    scalar = isinstance(n, (int, float)) and isinstance(singular_values, (list, tuple))
-    xp, (n, kappa), finish = prepare(n=n, singular_values=_array(singular_values))
+    plain = singular_values if isinstance(n, (int, float)) else None
+    xp, (n, kappa), _ = prepare(n=n, singular_values=_spectrum(singular_values))
     share = xp.exp(xp.minimum(_log_capacity(xp, kappa) - xp.log(n), xp.zeros_like(n)))
-    result = xp.minimum(share, _simplex(xp, n, xp.max(kappa, axis=-1)))
-    return float(result) if scalar else finish(result)
+    return _finished(xp.minimum(share, _simplex(xp, n, xp.max(kappa, axis=-1))), plain)
 
 
 def water_level(singular_values: Array) -> Any:
@@ -83,51 +86,66 @@ def water_level(singular_values: Array) -> Any:
 
     Raises as `log_capacity`.
     """
-    xp, (kappa,), finish = prepare(singular_values=_array(singular_values))
-    return _scalar(finish, singular_values)(_level(xp, kappa))
+    xp, (kappa,), _ = prepare(singular_values=_spectrum(singular_values))
+    return _finished(_level(xp, kappa), singular_values)
 
 
-def _array(values: Array) -> Array:
-    return np.asarray(values, dtype=np.float64) if isinstance(values, (list, tuple)) else values
+def _spectrum(values: Array) -> Array:
+    """Lists as arrays; ArgumentError where there is no last axis to reduce."""
+    if isinstance(values, (list, tuple)):
+        try:
+            values = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            msg = f"singular_values must be a list of numbers of one length. Got: {error}."
+            raise ArgumentError(msg) from None
+    shape = getattr(values, "shape", ())
+    if not shape or shape[-1] == 0:
+        msg = f"singular_values must have shape (..., r) with r at least 1. Got shape {shape}."
+        raise ArgumentError(msg)
+    return values
 
 
-def _scalar(finish: Any, values: Array) -> Any:
-    return float if isinstance(values, (list, tuple)) else finish
+def _finished(result: Array, given: Array) -> Any:
+    """A float where one list of Python numbers was given."""
+    return float(result) if isinstance(given, (list, tuple)) and result.ndim == 0 else result
 
 
 def _simplex(xp: Any, n: Array, kappa: Array) -> Array:
     more = xp.maximum(n - 1, xp.ones_like(n) * xp.finfo(n.dtype).eps)
-    return xp.where(n > 1, 1 / (1 + more * xp.exp(-kappa * n / more)), xp.ones_like(n))
+    return xp.where(n > 1, 1 / (1 + more * xp.exp(-kappa * (n / more))), xp.ones_like(n))
 
 
 def _level(xp: Any, kappa: Array) -> Array:
     """The minimiser t by bisection, between the roots for one and for r values equal to κ_1."""
     top = xp.max(kappa, axis=-1)
-    safe = xp.where(top > 0, top, xp.ones_like(top))
+    one = xp.ones_like(top)
+    safe = xp.where(top > 0, top, one)
 
     def flat(d: float) -> Array:
-        return safe * d / (safe + d / 2 + xp.sqrt(safe * safe + d * d / 4))
+        # κ d / (κ + d/2 + √(κ² + d²/4)), halved so that nothing overflows.
+        half, rest = 0.5 * safe, 0.25 * d * one
+        large, small = xp.maximum(half, rest), xp.minimum(half, rest)
+        return safe * (0.5 * d / (half + rest + large * xp.sqrt(1 + (small / large) ** 2)))
 
     low, high = flat(1.0), flat(float(kappa.shape[-1]))
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         t = middle[..., None]
-        over = kappa > t
-        size = xp.where(over, kappa, t)
-        pull = xp.sum((size - t) / (2 * size - t), axis=-1)
+        part = 1 - t / xp.where(kappa > t, kappa, t)
+        pull = xp.sum(part / (1 + part), axis=-1)
         low, high = xp.where(pull > middle, middle, low), xp.where(pull > middle, high, middle)
     return xp.where(top > 0, high, xp.zeros_like(high))
 
 
 def _log_capacity(xp: Any, kappa: Array) -> Array:
     # The value at the minimiser has the same gradient with t held fixed.
-    level = _constant(_level(xp, kappa))
+    level = _level(xp, _constant(kappa))
     used = xp.where(level > 0, level, xp.ones_like(level))
     t = used[..., None]
     over = kappa > t
     x = xp.where(over, kappa, t) / t
     # x²/(2x − 1) = 1 + (x − 1)²/(2x − 1), accurate next to 1.
-    terms = 0.5 * xp.log1p((x - 1) ** 2 / (2 * x - 1))
+    terms = 0.5 * xp.log1p((x - 1) * ((x - 1) / (2 * x - 1)))
     return xp.where(level > 0, level + xp.sum(terms, axis=-1), xp.zeros_like(level))
 
 
@@ -135,7 +153,8 @@ def _constant(value: Array) -> Array:
     """The value without its gradient, in libraries that differentiate."""
     if hasattr(value, "detach"):
         return value.detach()
-    import sys
+    if array_api_compat.is_jax_array(value):
+        import jax
 
-    jax = sys.modules.get("jax")
-    return jax.lax.stop_gradient(value) if jax is not None else value
+        return jax.lax.stop_gradient(value)
+    return value

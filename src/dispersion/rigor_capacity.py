@@ -8,7 +8,6 @@ the logit scale. Every bound grows with every κ_i, so upper bounds on all of th
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,19 +128,27 @@ def flat_log_capacity_estimate(dimension: int, singular_value: float) -> Estimat
 
 
 @in_precision
-def steep_ceiling(n: int, second: Number) -> Enclosure:
-    """1/(1+(⌈n/2⌉−1)e^(−2κ_2)) for the second singular value κ_2. **upper** (T13″).
+def steep_ceiling(n: int, second: Number, first: Number | None = None) -> Enclosure:
+    """1/(1+(⌈n/2⌉−1)e^(−2κ_2)+⌊n/2⌋e^(−2κ_1)) from the two largest singular values (T13″).
 
-    For heads without rotation and without query bias. For rank one, κ_2 = 0, it is 1/⌈n/2⌉ and
-    attained, whatever κ_1: the median key cannot be told from its neighbours.
+    **upper**, and **tight** for rank one, κ_2 = 0: half of the keys at each end of the segment
+    attain it. For heads without rotation and without query bias. Sort the keys along the first
+    singular direction: for the query of the median key, one side's ⌈n/2⌉−1 keys fall behind by
+    at most 2κ_2, the others by at most 2κ_1. Without `first` their share is left out.
 
     Raises:
-        ArgumentError: n is not a whole number of at least 1, or the value is negative or nan.
+        ArgumentError: n is not a whole number of at least 1, or a value is negative or not finite.
     """
     n = count_of("n", n)
     low, high = checked("singular_values", second)
-    rest = (n + 1) // 2 - 1
-    return clipped(between(lambda k: 1 / (1 + rest * (-2 * arb(k)).exp()), low, high))
+    near, far = (n + 1) // 2 - 1, n // 2
+
+    def ceiling(two: float, one: float | None) -> Any:
+        rest = 0 if one is None else far * (-2 * arb(one)).exp()
+        return 1 / (1 + near * (-2 * arb(two)).exp() + rest)
+
+    one_low, one_high = (None, None) if first is None else checked("singular_values", first)
+    return clipped(Enclosure(round_down(ceiling(low, one_low)), round_up(ceiling(high, one_high))))
 
 
 def any_token_ceiling(
@@ -171,7 +178,8 @@ def any_token_ceiling(
     if kappa[0] <= rank:
         found.append(_share(flat_log_capacity(rank, float(kappa[0])), n))
     if steep:
-        found.append(steep_ceiling(n, float(kappa[1]) if len(kappa) > 1 else 0.0))
+        second = float(kappa[1]) if len(kappa) > 1 else 0.0
+        found.append(steep_ceiling(n, second, float(kappa[0])))
     return Enclosure(min(e.lower for e in found), min(e.upper for e in found))
 
 
@@ -231,9 +239,13 @@ def _log_mean(d: int, kappa: float) -> Any:
 
 
 def _values(singular_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-    kappa = np.asarray(singular_values, dtype=np.float64)
-    if kappa.ndim != 1 or not len(kappa) or math.isnan(float(kappa.sum())):
-        msg = f"singular_values must be a list of numbers. Got shape {kappa.shape}."
+    try:
+        kappa = np.asarray(singular_values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        msg = f"singular_values must be a list of numbers. Got: {error}."
+        raise ArgumentError(msg) from None
+    if kappa.ndim != 1 or not len(kappa):
+        msg = f"singular_values must be a list of at least 1 number. Got shape {kappa.shape}."
         raise ArgumentError(msg)
     check("singular_values", kappa)
     return kappa
