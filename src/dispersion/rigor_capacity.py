@@ -31,6 +31,7 @@ __all__ = [
     "flat_log_capacity",
     "flat_log_capacity_estimate",
     "log_capacity",
+    "share",
     "simplex_ceiling",
     "steep_ceiling",
 ]
@@ -99,9 +100,10 @@ def flat_log_capacity(dimension: int, singular_value: Number) -> Enclosure:
 
     At most `dimension` singular values are not 0.
 
-    κ − log M(κ) for κ ≤ dimension, with M(κ) = Γ(d/2)(2/κ)^(d/2−1) I_(d/2−1)(κ): attained on group
-    orbits, and the exact capacity of a flat spectrum as n → ∞. Beyond, the larger of that and
-    log M(κ), which is proved but loose.
+    κ − log M(κ) for κ ≤ dimension, with M(κ) = Γ(d/2)(2/κ)^(d/2−1) I_(d/2−1)(κ): the exact capacity
+    of a flat spectrum as n → ∞. No finite context attains it, but regular polygons (d = 2) reach
+    1/(1 + 2Σ_k I_kn(κ)/I_0(κ)) of it. Beyond, the larger of that and log M(κ), which is proved but
+    loose.
 
     Raises:
         ArgumentError: dimension is not a whole number of at least 1, or the value is negative,
@@ -173,10 +175,10 @@ def any_token_ceiling(
     if n == 1:
         return Enclosure.exact(1.0)
     if rank == 0:
-        return _share(Enclosure.exact(0.0), n)
-    found = [simplex_ceiling(n, float(kappa[0])), _share(log_capacity(kappa), n)]
+        return share(Enclosure.exact(0.0), n)
+    found = [simplex_ceiling(n, float(kappa[0])), share(log_capacity(kappa), n)]
     if kappa[0] <= rank:
-        found.append(_share(flat_log_capacity(rank, float(kappa[0])), n))
+        found.append(share(flat_log_capacity(rank, float(kappa[0])), n))
     if steep:
         second = float(kappa[1]) if len(kappa) > 1 else 0.0
         found.append(steep_ceiling(n, second, float(kappa[0])))
@@ -184,8 +186,8 @@ def any_token_ceiling(
 
 
 @in_precision
-def _share(log: Enclosure, n: int) -> Enclosure:
-    """N/n from log N."""
+def share(log: Enclosure, n: int) -> Enclosure:
+    """The ceiling N/n from log N, at most 1. **upper**."""
     return clipped(
         Enclosure(
             min(1.0, max(0.0, round_down(arb(log.lower).exp() / n))),
