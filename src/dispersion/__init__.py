@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dispersion.errors import UnsupportedError as UnsupportedError
     from dispersion.head import BallImage as BallImage
     from dispersion.head import Head as Head
+    from dispersion.planned import PlannedHead as PlannedHead
+    from dispersion.planning import plan_head as plan_head
     from dispersion.row import capped_spread as capped_spread
     from dispersion.row import loose_max_coefficient as loose_max_coefficient
     from dispersion.row import max_coefficient as max_coefficient
@@ -46,6 +48,7 @@ _HOMES = {
     "Estimate": "enclosure",
     "Head": "head",
     "OutputError": "errors",
+    "PlannedHead": "planned",
     "Target": "verdict",
     "UnsafeFileError": "errors",
     "UnsupportedError": "errors",
@@ -58,6 +61,7 @@ _HOMES = {
     "max_coefficient_with_sink": "row",
     "min_coefficient": "row",
     "min_entropy": "entropy",
+    "plan_head": "planning",
     "reachable_length": "row",
     "required_spread": "row",
     "set_mass": "row",
@@ -72,6 +76,7 @@ __all__ = [
     "Estimate",
     "Head",
     "OutputError",
+    "PlannedHead",
     "Target",
     "UnsafeFileError",
     "UnsupportedError",
@@ -85,6 +90,7 @@ __all__ = [
     "max_coefficient_with_sink",
     "min_coefficient",
     "min_entropy",
+    "plan_head",
     "reachable_length",
     "required_spread",
     "set_mass",

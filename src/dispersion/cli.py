@@ -1,4 +1,4 @@
-"""The command line: ``dispersion check`` and ``dispersion families``.
+"""The command line: ``check`` and ``families`` here, ``bound`` and ``plan`` in `planning_cli`.
 
 Exit codes, highest first: 2 for usage and for input or output that cannot be used; 3 when
 something asked for could not be checked; 1 when a ``--fail-on`` verdict occurred; 0 otherwise.
@@ -16,6 +16,7 @@ import click
 
 from dispersion.errors import DispersionError
 from dispersion.options import read_indices, read_lengths, read_verdicts, reading
+from dispersion.planning_cli import bound, plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -218,3 +219,7 @@ def families() -> None:
     from dispersion.commands import run_families
 
     run_families()
+
+
+cli.add_command(bound)
+cli.add_command(plan)

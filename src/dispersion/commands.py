@@ -8,7 +8,7 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dispersion.report.writing import OutputFile
     from dispersion.results import Audit
 
+Answer = TypeVar("Answer")
 DEMO = "demo:"
 STDOUT = "-"
 
@@ -102,6 +103,28 @@ def run_families() -> None:
     _list(known)
     click.echo("\nBundled checkpoints, for `dispersion check`")
     _list(bundled)
+
+
+def publish(
+    find: Callable[[], Answer],
+    render: Callable[..., str],
+    to_json: Callable[[Answer], str],
+    json_path: str | None,
+) -> int:
+    """Find an answer, write its JSON where asked, else or also print it; return the exit code.
+
+    Raises:
+        DispersionError: whatever finding or writing raises.
+    """
+    with contextlib.ExitStack() as stack:
+        json_file = _prepare(json_path, stack)
+        found = find()
+        if json_file is not None:
+            json_file.write(to_json(found))
+    text = to_json(found) if json_path == STDOUT else render(found, width=_width(), style=_style())
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(text, nl=False)
+    return 0
 
 
 def _list(rows: dict[str, str]) -> None:

@@ -221,7 +221,7 @@ class HeadPlan:
             the joint matrix are at most this (upper).
         retrievals: what was asked for: one token, any token or both.
         lengths: one entry per target, in rising order of length.
-        longest: per retrieval, the largest length at which the first target's coefficient is not
+        longest: per retrieval, the largest length at which the longest target's coefficient is not
             ruled out, inf where none is; empty where the schedule depends on the length, since
             ceilings may then rise again.
         needs: what the longest length's target takes, one number changed at a time.

@@ -123,7 +123,7 @@ class Schedule:
         return from_arb(_KINDS[self.kind].ball(count_of("n", n), *self.numbers))
 
     def __str__(self) -> str:
-        numbers = ",".join(f"{value:.17g}" for value in self.numbers)
+        numbers = ",".join(repr(float(value)).removesuffix(".0") for value in self.numbers)
         return f"{self.kind}:{numbers}" if numbers else self.kind
 
     @property
