@@ -76,7 +76,7 @@ def lambda_max_upper(
     if top == 0.0:
         return error
     # A power of two keeps everything near 1, so that underflow cannot matter.
-    unit = 2.0 ** math.floor(math.log2(top))
+    unit = 2.0 ** (math.frexp(top)[1] - 1)
     scaled = matrix / unit
     if guess is None:
         guess = float(np.linalg.eigvalsh(scaled)[-1])
@@ -94,11 +94,24 @@ def lambda_max_upper(
         if completes(trial):
             rounding = 2 * UNIT_ROUNDOFF * (abs(shift) + float(np.max(np.abs(diagonal))) / unit)
             bound = (shift + eigenvalue_defect(trial) + rounding) * _UP
-            return float((bound * unit + error) * _UP)
+            # One float up: near the underflow threshold a relative margin rounds away.
+            return math.nextafter((bound * unit + error) * _UP, math.inf)
         step *= 2
         shift += step
     # The trace norm bounds λ_max of any symmetric matrix: always true, rarely tight.
-    return (float(np.abs(scaled).sum()) * (1 + gamma(size * size + 8)) * unit + error) * _UP
+    total = float(np.abs(scaled).sum()) * (1 + gamma(size * size + 8))
+    return math.nextafter((total * unit + error) * _UP, math.inf)
+
+
+def norm_upper(vector: NDArray[np.float64]) -> float:
+    """An upper bound on the 2-norm of a float vector of any size and scale. **Upper.**"""
+    top = float(np.max(np.abs(vector), initial=0.0))
+    if top == 0.0 or not math.isfinite(top):
+        return top
+    unit = 2.0 ** (math.frexp(top)[1] - 1)
+    scaled = vector / unit
+    square = float(np.vdot(scaled, scaled)) + vector.size * 2.0**-1070
+    return math.nextafter(math.sqrt(square) * (1 + gamma(vector.size + 8)) * unit, math.inf)
 
 
 def is_positive_semidefinite(matrix: NDArray[np.float64], error: float) -> bool:

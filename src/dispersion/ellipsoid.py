@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import brentq
 
-from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper
+from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper, norm_upper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dispersion.head import BallImage
 
 _UP = 1 + 2.0**-50
+_TINY = 2.0**-480
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,8 @@ class Ellipsoid:
         gram: F Fᵀ as computed, shape (head_dim, head_dim).
         sizes: upper bounds on the row norms of F, shape (head_dim,).
         coefficient: entry (i, j) of `gram` is off by at most coefficient · sizes[i] · sizes[j].
-        row_error: row i of the exact F differs from the F behind `gram` by at most this (2-norm).
+        row_error: every point of the exact set differs in coordinate i by at most this from some
+            point of the ellipsoid; None where it lies inside.
 
     """
 
@@ -44,20 +46,24 @@ class Ellipsoid:
     def norm_upper(self, scales: NDArray[np.float64] | None = None) -> float:
         """Upper bound on max ‖diag(scales) x‖ over the ellipsoid. **Upper**, excess about 1e-12."""
         scales = np.ones(len(self.sizes)) if scales is None else scales
+        unit = _unit(scales * self.sizes)
+        scales = scales / unit
         matrix = scales[:, None] * self.gram * scales
         sizes = scales * self.sizes
-        error = (self.coefficient + 4 * UNIT_ROUNDOFF) * float(sizes @ sizes)
+        error = (self.coefficient + 8 * UNIT_ROUNDOFF) * float(sizes @ sizes)
         slack = None if self.row_error is None else scales * self.row_error
-        return _norm(matrix, error, slack)
+        return _norm(matrix, error, slack, unit)
 
     def image_norm_upper(self, transform: NDArray[np.float64]) -> float:
         """Upper bound on max ‖transform @ x‖, for any (r, head_dim) matrix. **Upper**."""
-        matrix = transform @ self.gram @ transform.T
         modulus = np.abs(transform)
+        unit = _unit(modulus @ self.sizes)
+        transform, modulus = transform / unit, modulus / unit
+        matrix = transform @ self.gram @ transform.T
         sizes = modulus @ self.sizes
         error = (self.coefficient + gamma(2 * len(self.sizes) + 8)) * float(sizes @ sizes) * _UP
         slack = None if self.row_error is None else modulus @ self.row_error
-        return _norm(np.tril(matrix) + np.tril(matrix, -1).T, error, slack)
+        return _norm(np.tril(matrix) + np.tril(matrix, -1).T, error, slack, unit)
 
     @property
     def error(self) -> float:
@@ -66,8 +72,8 @@ class Ellipsoid:
 
     @property
     def slack(self) -> float:
-        """Bound on the Frobenius norm of what the row errors add to F."""
-        return 0.0 if self.row_error is None else float(np.linalg.norm(self.row_error)) * _UP
+        """Bound on the distance of the exact set's points from the ellipsoid."""
+        return 0.0 if self.row_error is None else norm_upper(self.row_error)
 
 
 def cover(
@@ -88,21 +94,24 @@ def cover(
     share = 1.0
     if offset is not None:
         share = min(max(weight, 2.0**-40), 1 - 2.0**-40)
-    elif offset_error is not None:
-        share = 1 - 2.0**-20
     rest = (1 - share) * (1 - 4 * UNIT_ROUNDOFF)  # share + rest ≤ 1 in exact arithmetic
-    radius = ball.radius.upper
+    # Below this the radius would underflow when squared; a larger one is always valid.
+    radius = max(ball.radius.upper, _TINY) if ball.radius.upper else 0.0
     gram = ball.gram * (radius * radius / share)
     row_error = None
     if ball.row_error is not None:
-        row_error = ball.row_error * (radius / math.sqrt(share) * _UP)
+        row_error = ball.row_error * (radius * _UP)
     if offset is not None:
         gram = gram + np.outer(offset, offset) / rest
     if offset_error is not None:
-        extra = offset_error * (_UP / math.sqrt(rest))
-        row_error = extra if row_error is None else row_error + extra
+        row_error = offset_error if row_error is None else (row_error + offset_error) * _UP
     coefficient = gamma(width + 16)
     sizes = np.sqrt(np.diag(gram) * (1 + 2 * coefficient)) * _UP
+    active = ball.row_sizes > 0 if radius else np.zeros(len(sizes), dtype=np.bool_)
+    if offset is not None:
+        active = active | (offset != 0)
+    # The floor makes the error terms outweigh what underflows in the Gram matrix.
+    sizes = np.where(active, np.maximum(sizes, _TINY), 0.0)
     return Ellipsoid(gram, sizes, coefficient * (1 + 2 * coefficient), row_error)
 
 
@@ -122,10 +131,14 @@ def best_weight(gram: NDArray[np.float64], offset: NDArray[np.float64]) -> float
     λ (1 + Σ m_i² / (λ − λ_i)), at w = 1 / (1 + Σ m_i² / (λ − λ_i)). Only an optimiser: any w
     gives a valid bound.
     """
-    values, vectors = np.linalg.eigh(gram)
-    squares = (vectors.T @ offset) ** 2
+    size = max(float(np.sqrt(np.max(np.diag(gram)))), float(np.max(np.abs(offset))))
+    if size == 0.0:
+        return 1 - 2.0**-40
+    # The weight does not depend on a common scale; near 1 nothing underflows.
+    values, vectors = np.linalg.eigh(gram / size / size)
+    squares = (vectors.T @ (offset / size)) ** 2
     total = float(squares.sum())
-    if total == 0.0:
+    if total <= 2.0**-200:
         return 1 - 2.0**-40
     top = max(float(values[-1]), 0.0)
 
@@ -145,7 +158,18 @@ def best_weight(gram: NDArray[np.float64], offset: NDArray[np.float64]) -> float
     return 1 / (1 + float((squares / (level - values)).sum()))
 
 
-def _norm(matrix: NDArray[np.float64], error: float, slack: NDArray[np.float64] | None) -> float:
+def _unit(sizes: NDArray[np.float64]) -> float:
+    """A power of two near the largest of some sizes, so that their squares stay in range."""
+    top = float(np.max(sizes))
+    return 2.0 ** min(max(math.frexp(top)[1], -1000), 1000) if 0 < top < math.inf else 1.0
+
+
+def _norm(
+    matrix: NDArray[np.float64], error: float, slack: NDArray[np.float64] | None, unit: float
+) -> float:
+    """Unit · (√(λ_max + error) + ‖slack‖), rounded up; 0 only where all of it is 0."""
     square = lambda_max_upper(matrix, error)
     norm = math.sqrt(square) * _UP
-    return norm if slack is None else (norm + float(np.linalg.norm(slack)) * _UP) * _UP
+    if slack is not None:
+        norm = (norm + norm_upper(slack)) * _UP
+    return math.nextafter(norm * unit, math.inf) if norm else 0.0

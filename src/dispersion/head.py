@@ -36,7 +36,8 @@ class BallImage:
         offset: float64, shape (head_dim,), or None for zero (a projection or norm bias).
         radius: encloses the exact factor in front of the matrix, such as √width.
         row_error: shape (head_dim,); row i of the exact matrix differs from row i of `matrix` by
-            at most row_error[i] in 2-norm. None where the stored matrix is exact.
+            at most row_error[i] in 2-norm. None where the stored matrix is exact. A diagonal
+            matrix (gains) stands for a diagonal one.
         offset_error: shape (head_dim,); the same for the entries of `offset`.
         cap: words naming what bounds the input ("input RMSNorm", "headwise QK norm", …).
 
@@ -59,6 +60,8 @@ class BallImage:
             if value is not None and value.shape != (rows,):
                 msg = f"{name} must have shape (head_dim,)=({rows},). Got {value.shape}."
                 raise ArgumentError(msg)
+        if self.offset is None and self.offset_error is not None:
+            object.__setattr__(self, "offset", np.zeros(rows))
         if self.radius.lower < 0:
             msg = f"radius must not be negative. Got {self.radius}."
             raise ArgumentError(msg)
@@ -69,8 +72,34 @@ class BallImage:
 
     @cached_property
     def gram(self) -> NDArray[np.float64]:
-        """Matrix @ matrix.T in float64, shape (head_dim, head_dim), computed once."""
-        return np.asarray(self.matrix @ self.matrix.T)
+        """Matrix @ matrix.T in float64, shape (head_dim, head_dim), computed once.
+
+        Raises:
+            ArgumentError: an entry overflows float64, or the matrix is not finite.
+
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.asarray(self.matrix @ self.matrix.T)
+        if not np.all(np.isfinite(found)):
+            largest = float(np.max(np.abs(self.matrix)))
+            msg = (
+                f"matrix must be finite, its rows shorter than 1e150. Got an entry of {largest:g}."
+            )
+            raise ArgumentError(msg)
+        return found
+
+    @cached_property
+    def row_sizes(self) -> NDArray[np.float64]:
+        """Upper bounds on the 2-norms of the rows of the stored matrix, shape (head_dim,).
+
+        Never below 2^-480 for a row that is not zero, so that error terms made of them also
+        outweigh what underflows in `gram`.
+        """
+        from dispersion.cholesky import gamma
+
+        rounding = gamma(self.matrix.shape[1] + 16)
+        sizes = np.sqrt(np.diag(self.gram) * (1 + 2 * rounding)) * (1 + 2.0**-50)
+        return np.where(np.any(self.matrix != 0, axis=1), np.maximum(sizes, 2.0**-480), 0.0)
 
     @cached_property
     def norm_upper(self) -> float:
@@ -90,12 +119,13 @@ class BallImage:
     @property
     def offset_point(self) -> Point:
         """The offset (zero where there is none) with the 2-norm of its error."""
+        from dispersion.cholesky import norm_upper
         from dispersion.points import Point
 
         value = np.zeros(self.head_dim) if self.offset is None else self.offset
         error = 0.0
         if self.offset_error is not None:
-            error = float(np.linalg.norm(self.offset_error)) * (1 + 2.0**-40)
+            error = norm_upper(self.offset_error)
         return Point(value, error)
 
     @cached_property
@@ -104,7 +134,9 @@ class BallImage:
         m = self.matrix
         if m.shape[0] != m.shape[1]:
             return False
-        return bool(np.count_nonzero(m - np.diag(np.diag(m))) == 0)
+        # Rows that rounding alone made diagonal have errors as large as their entries.
+        small = self.row_error is None or np.all(self.row_error <= np.abs(np.diag(m)) / 256)
+        return bool(small and np.count_nonzero(m - np.diag(np.diag(m))) == 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +175,9 @@ class Head:
                 "query and key must have the same head_dim. "
                 f"Got {self.query.head_dim} and {self.key.head_dim}."
             )
+            raise ArgumentError(msg)
+        if self.scale.lower < 0:
+            msg = f"scale must not be negative. Got {self.scale}; negate the query instead."
             raise ArgumentError(msg)
         if self.soft_cap is not None and not self.soft_cap > 0:
             msg = f"soft_cap must be positive. Got {self.soft_cap}."

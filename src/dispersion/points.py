@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dispersion.cholesky import UNIT_ROUNDOFF, gamma
+from dispersion.cholesky import UNIT_ROUNDOFF, gamma, norm_upper
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class Point:
     @property
     def norm(self) -> float:
         """Upper bound on the exact vector's 2-norm."""
-        return (float(np.linalg.norm(self.value)) * _UP + self.error) * _UP
+        return (norm_upper(self.value) + self.error) * _UP
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +64,13 @@ class GramData:
     @classmethod
     def of(cls, ball: BallImage) -> GramData:
         coefficient = gamma(ball.matrix.shape[1] + 16)
-        sizes = np.sqrt(np.diag(ball.gram) * (1 + 2 * coefficient)) * _UP
         error = np.zeros(ball.head_dim) if ball.row_error is None else ball.row_error
-        return cls(ball.gram, sizes, coefficient * (1 + 2 * coefficient), error)
+        return cls(ball.gram, ball.row_sizes, coefficient * (1 + 2 * coefficient), error)
 
     @property
     def largest(self) -> float:
         """Upper bound on the exact matrix's Frobenius norm."""
-        return float(np.linalg.norm(self.sizes + self.row_error)) * _UP
+        return norm_upper(self.sizes + self.row_error) * _UP
 
     def half_norm(self, z: NDArray[np.float64], error: float) -> Logits:
         """‖Mᵀ z‖ for every row z of an (n, head_dim) array known to within `error`."""
@@ -83,6 +82,8 @@ class GramData:
         value = np.sqrt(np.maximum(square, 0.0))
         # |√a − √b| ≤ min(|a − b| / √b, √|a − b|)
         root = np.minimum(spread / np.maximum(value, 1e-300), np.sqrt(spread))
+        # So near zero the squares underflow: only ‖Mᵀz‖ ≤ s + t is known.
+        root = np.where(s + t < 2.0**-400, s + t, root)
         return Logits(value, (root + 4 * UNIT_ROUNDOFF * value + self.largest * error) * _UP)
 
 
@@ -114,9 +115,9 @@ def with_offset(ball: BallImage, point: Point) -> Point:
     """A point of the ball's linear part with the ball's offset added."""
     if ball.offset is None:
         return point
-    error = point.error + 2 * UNIT_ROUNDOFF * (point.norm + float(np.linalg.norm(ball.offset)))
+    error = point.error + 2 * UNIT_ROUNDOFF * (point.norm + norm_upper(ball.offset))
     if ball.offset_error is not None:
-        error += float(np.linalg.norm(ball.offset_error))
+        error += norm_upper(ball.offset_error)
     return Point(point.value + ball.offset, error * _UP)
 
 
@@ -156,7 +157,7 @@ def turned(
         return np.broadcast_to(query.value, (len(lags), len(query.value))), query.error
     # ⟨q, R(−lag) k⟩ = ⟨R(lag) q, k⟩
     z = head.rotary.rotate(query.value, lags, length=length)
-    fastest = float(np.max(head.rotary.frequencies_at(length)))
+    fastest = float(np.max(np.abs(head.rotary.frequencies_at(length))))
     largest = float(np.max(np.abs(lags), initial=0))
     angle_error = 8 * UNIT_ROUNDOFF * (largest * fastest + 1)
     return z, (query.error + angle_error * query.norm) * _UP
@@ -165,8 +166,8 @@ def turned(
 def dot(z: NDArray[np.float64], z_error: float, key: Point) -> Logits:
     """⟨z, k⟩ for every row z, enclosed."""
     value = z @ key.value
-    lengths = np.sqrt(np.einsum("ni,ni->n", z, z)) * _UP
-    size = float(np.linalg.norm(key.value)) * _UP
+    lengths = np.sqrt(np.einsum("ni,ni->n", z, z)) * (1 + gamma(len(key.value) + 8))
+    size = norm_upper(key.value)
     error = lengths * (gamma(len(key.value) + 4) * size + key.error) + z_error * (size + key.error)
     return Logits(value, error * _UP)
 
