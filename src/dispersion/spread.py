@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dispersion import rigor, scaling
+from dispersion import refine, rigor, scaling
 from dispersion.cholesky import gamma, is_positive_semidefinite
 from dispersion.ellipsoid import Ellipsoid, best_weight, cover
 from dispersion.errors import ArgumentError
@@ -131,8 +131,7 @@ def _rotated_norm(head: Head, query: BallImage, key: BallImage) -> float:
         weight_k = _polish(gram_k, offset, scales, found.key_weight)
         queries = cover(query, weight_q)
         keys = cover(key, weight_k, keep=mask)
-        # scales · (1/scales) differs from 1 by one rounding, which _UP outweighs.
-        return queries.norm_upper(inverse) * keys.norm_upper(scales) * _UP
+        return refine.rotated_norm(queries, keys, scales, rotary.pairs)
     return _partly_rotated_norm(query, key, offset, groups, rotary.unrotated, mask)
 
 
@@ -147,7 +146,10 @@ def _partly_rotated_norm(
     gram_q, gram_k = query.gram * query.radius.upper**2, key.gram * key.radius.upper**2
     forward, backward = np.eye(len(groups)), np.eye(len(groups))
     block = np.ix_(unrotated, unrotated)
-    forward[block], backward[block] = scaling.balance(gram_q[block], gram_k[block])
+    with np.errstate(all="ignore"):
+        found_blocks = scaling.balance(gram_q[block], gram_k[block])
+    if all(np.all(np.isfinite(x)) and np.max(np.abs(x)) < 2.0**200 for x in found_blocks):
+        forward[block], backward[block] = found_blocks
     found = scaling.minimise(
         forward @ gram_q @ forward.T,
         backward @ gram_k @ backward.T,
@@ -165,6 +167,8 @@ def _partly_rotated_norm(
         )[-1]
     )
     excess = _domination(keys, factor, guess)
+    if math.isinf(excess):
+        return queries.norm_upper() * keys.norm_upper() * _UP
     norm = queries.image_norm_upper(factor.T) * math.sqrt(excess) * _UP
     return (norm + keys.slack * queries.norm_upper()) * _UP if keys.slack else norm
 
@@ -236,7 +240,7 @@ def factor(ellipsoid: Ellipsoid) -> tuple[NDArray[np.float64], float]:
     gram = ellipsoid.gram
     size = len(gram)
     trace = float(np.trace(gram))
-    if trace == 0.0:
+    if trace == 0.0 and ellipsoid.error == 0.0:
         return np.zeros((size, size)), 1.0
     shift = 4 * (ellipsoid.error + gamma(2 * size + 16) * 4 * trace)
     while True:
@@ -251,13 +255,14 @@ def factor(ellipsoid: Ellipsoid) -> tuple[NDArray[np.float64], float]:
 
 
 def _domination(ellipsoid: Ellipsoid, factor: NDArray[np.float64], guess: float) -> float:
-    """A κ near `guess` with κ·factor factorᵀ ⪰ F Fᵀ, proved."""
+    """A κ near `guess` with κ·factor factorᵀ ⪰ F Fᵀ, proved; inf where none is found."""
     step = 2.0**-36
-    while True:
+    while step < 2.0**20:
         excess = guess * (1 + step)
         if _dominates(ellipsoid, factor, excess):
             return excess
         step *= 4
+    return math.inf
 
 
 def _dominates(ellipsoid: Ellipsoid, factor: NDArray[np.float64], excess: float) -> bool:
