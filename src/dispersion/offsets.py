@@ -216,7 +216,7 @@ class _Offsets:
                 self.query.gram * self.query.radius.upper**2, self.query.offset
             )
         self.queries = self._factor(self.share)
-        self.fastest = float(np.max(self.rotary.frequencies_at(length), initial=0.0))
+        self.fastest = float(np.max(np.abs(self.rotary.frequencies_at(length)), initial=0.0))
         self.slack = self.queries[1] * self.key.norm_upper
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dispersion.cholesky import UNIT_ROUNDOFF, gamma, is_positive_semidefinite
+from dispersion.cholesky import UNIT_ROUNDOFF, gamma, is_positive_semidefinite, norm_upper
 from dispersion.points import GramData, Point, query_along, shared_key, with_offset
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def query_point(
     assert head.reach is not None
     if head.reach.query_norm is not None:
         return _through_norms(head, head.reach, direction)
+    if head.self_attention and head.reach.key_norm is not None:
+        return None  # the own key would pass through a norm that the query does not
     query = query_along(head.query, queries, direction)
     if query is None:
         return None
@@ -77,27 +79,34 @@ def key_share(reach: Reach) -> float:
     norm = reach.key_norm
     if norm is None:
         return 1.0
+    room = _room(reach, norm)
+    if room <= 0 or norm.eps == 0:
+        return float(room > 0)
+    if not math.isfinite(room):
+        return 1 - 2.0**-30
+    mean_square = room * room / len(norm.weight)
+    return math.sqrt(mean_square / (mean_square + norm.eps)) * (1 - 2.0**-50)
+
+
+def _room(reach: Reach, norm: QKNorm) -> float:
+    """Every projected vector of at most this 2-norm is reached (lower bound; 0 where unknown)."""
     weight = _effective(reach, norm)
-    rows = len(weight)
-    if rows > min(_RANKED_ROWS, weight.shape[1]):
+    rows, width = weight.shape
+    if rows > min(_RANKED_ROWS, width):
         return 0.0
     gram = weight @ weight.T
     floor = float(np.linalg.eigvalsh(gram)[0]) * (1 - 2.0**-20)
-    sizes = float(np.trace(gram))
-    error = gamma(weight.shape[1] + 16) * sizes * _UP
+    # The float rows are off by the gain's product and the mean, in proportion to rows before it.
+    before = weight if not reach.centred else _effective(replace(reach, centred=False), norm)
+    sizes = float(np.einsum("ij,ij->", before, before)) * (1 + gamma(rows * width + 8))
+    error = (gamma(width + 16) + 3 * gamma(width + 8)) * sizes
     shift = np.diag(np.full(rows, floor))
     if floor <= 0 or not is_positive_semidefinite(gram - shift, error + 4 * UNIT_ROUNDOFF * sizes):
         return 0.0
     if not math.isfinite(reach.radius):
-        return 1 - 2.0**-30
-    if norm.eps == 0:
-        return 1.0
+        return math.inf
     constant = _constant(reach, norm)
-    room = reach.radius * math.sqrt(floor) * (1 - 2.0**-30) - float(np.linalg.norm(constant)) * _UP
-    if room <= 0:
-        return 0.0
-    mean_square = room * room / rows
-    return math.sqrt(mean_square / (mean_square + norm.eps)) * (1 - 2.0**-50)
+    return reach.radius * math.sqrt(floor) * (1 - 2.0**-30) - norm_upper(constant) * (1 + 2.0**-30)
 
 
 def _effective(reach: Reach, norm: QKNorm) -> NDArray[np.float64]:
@@ -127,16 +136,17 @@ def _through_norms(head: Head, reach: Reach, direction: NDArray[np.float64]) -> 
     if not size > 0:
         return None
     u = _solve(reach, reach.query_norm, reach.key_norm, wanted / size, head.query.head_dim)
+    if u is None:
+        return None
     state = hidden_state(reach, u)
-    # The state is the witness: ‖u‖ ≤ 1 must hold for it exactly, not nearly.
-    query = _normalised(head.query, reach.query_norm, state)
+    query = _normalised(head.query, reach, reach.query_norm, state)
     if query is None:
         return None
     own = None
     if head.self_attention:
         if reach.key_norm is None:
             return None
-        own = _normalised(head.key, reach.key_norm, state)
+        own = _normalised(head.key, reach, reach.key_norm, state)
         if own is None:
             own = Point(np.zeros(head.key.head_dim), head.key.norm_upper)
     return QueryPoint(query, own, state)
@@ -148,10 +158,11 @@ def _solve(
     keys: QKNorm | None,
     wanted: NDArray[np.float64],
     head_dim: int,
-) -> NDArray[np.float64]:
+) -> NDArray[np.float64] | None:
     """A ball coordinate of norm just under 1 whose projection points along `wanted`.
 
-    Where the width allows, other heads' queries and all keys are asked to vanish.
+    None where the projection is zero. Where the width allows, other heads' queries and all keys
+    are asked to vanish.
     """
     parts, goals = [], []
     goal = np.zeros(len(queries.weight))
@@ -173,20 +184,33 @@ def _solve(
     u = stacked.T @ np.linalg.solve(gram + ridge * np.eye(len(gram)), target)
     if reach.centred:
         u = u - u.mean()
-    return np.asarray(u * ((1 - 2.0**-30) / np.linalg.norm(u)))
+    size = float(np.linalg.norm(u))
+    return np.asarray(u * ((1 - 2.0**-30) / size)) if size > 0 else None
 
 
-def _normalised(ball: BallImage, norm: QKNorm, state: NDArray[np.float64]) -> Point | None:
-    """The exact head-space vector of a float hidden state, after projection and QK norm."""
+def _normalised(
+    ball: BallImage, reach: Reach, norm: QKNorm, state: NDArray[np.float64]
+) -> Point | None:
+    """The head-space vector of a hidden state, after projection and QK norm.
+
+    The exact state is radius · gain ⊙ u + bias for the exact u ⟂ 1 nearest to the float one; the
+    error covers its distance from the float state.
+    """
     rows, width = norm.weight.shape
     projected, error = np.empty(rows), np.empty(rows)
-    size = float(np.linalg.norm(state)) * _UP
+    size = norm_upper(state)
+    size += reach.radius if math.isfinite(reach.radius) and reach.gain is None else 0.0
+    if reach.gain is not None:
+        radius = reach.radius if math.isfinite(reach.radius) else _NO_NORM
+        size += radius * float(np.max(np.abs(np.asarray(reach.gain, np.float64))))
+    if reach.bias is not None:
+        size += norm_upper(np.asarray(reach.bias, np.float64))
     block = max(1, 2**20 // width)
     for first in range(0, rows, block):
         weight = np.asarray(norm.weight[first : first + block], dtype=np.float64)
         projected[first : first + block] = weight @ state
         error[first : first + block] = np.sqrt(np.einsum("ij,ij->i", weight, weight)) * size
-    error *= gamma(width + 8) * _UP
+    error *= gamma(2 * width + 32)
     if norm.bias is not None:
         bias = np.asarray(norm.bias, dtype=np.float64)
         projected += bias
@@ -195,10 +219,11 @@ def _normalised(ball: BallImage, norm: QKNorm, state: NDArray[np.float64]) -> Po
         mean = projected.mean()
         error = error + error.mean() + gamma(rows + 4) * float(np.abs(projected).mean())
         projected = projected - mean
-    drift = float(np.linalg.norm(error)) * _UP
+    drift = norm_upper(error)
     length = float(np.linalg.norm(projected))
-    floor = math.sqrt(max(length - drift, 0.0) ** 2 + rows * norm.eps) * (1 - 2.0**-48)
-    ceiling = math.sqrt((length + drift) ** 2 + rows * norm.eps) * _UP
+    slack = gamma(rows + 32)
+    floor = math.sqrt(max(length - drift, 0.0) ** 2 + rows * norm.eps) * (1 - slack)
+    ceiling = math.sqrt((length + drift) ** 2 + rows * norm.eps) * (1 + slack)
     if floor == 0.0:
         return None
     inner = ball.matrix.shape[1]
@@ -208,11 +233,11 @@ def _normalised(ball: BallImage, norm: QKNorm, state: NDArray[np.float64]) -> Po
     u_error = (drift + length * (ceiling - floor) / floor) / floor * _UP
     radius = (ball.radius.lower + ball.radius.upper) / 2
     value = radius * (ball.matrix @ u)
-    largest = float(np.linalg.norm(ball.matrix)) * _UP
+    largest = norm_upper(ball.row_sizes)
     total = radius * largest * (u_error + gamma(inner + 16))
     total += (ball.radius.upper - ball.radius.lower) * largest
     if ball.row_error is not None:
-        total += ball.radius.upper * float(np.linalg.norm(ball.row_error))
+        total += ball.radius.upper * norm_upper(ball.row_error)
     return with_offset(ball, Point(value, total * _UP))
 
 
@@ -233,6 +258,8 @@ def key_states(head: Head, directions: NDArray[np.float64], share: float) -> NDA
     solver = np.linalg.solve(weight @ weight.T, weight).T
     radius = reach.radius if math.isfinite(reach.radius) else _NO_NORM
     # Every key has the same mean square before its norm: the one behind `share`.
-    level = math.sqrt(len(norm.weight) * norm.eps / (1 / share**2 - 1)) if norm.eps else radius
+    level = min(_room(reach, norm), radius)
+    if norm.eps:
+        level = math.sqrt(len(norm.weight) * norm.eps / (1 / share**2 - 1))
     rows = goals * level - _constant(reach, norm)
     return np.stack([hidden_state(reach, solver @ row / radius) for row in rows])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dispersion import rigor
-from dispersion.cholesky import gamma, is_positive_semidefinite
+from dispersion.cholesky import gamma, is_positive_semidefinite, norm_upper
 from dispersion.points import GramData, Logits, dot, scaled, turned
 from dispersion.queries import QueryPoint, hidden_state, key_share, key_states, query_point
 from dispersion.search import best_direction, candidate_lags
@@ -115,10 +115,10 @@ class Witness:
         """
         return _hidden_states(self, length)
 
-    @property
-    def target_lag(self) -> int:
-        """How many tokens before the query token the target sits."""
-        return int(self.lags[int(np.argmax(self.high.lower))])
+    def target_lag(self, length: int) -> int:
+        """How many tokens before the query token the target sits in a context of `length`."""
+        seen = self.lags < max(self.visible(length), 2)
+        return int(self.lags[seen][int(np.argmax(self.high.lower[seen]))])
 
     @property
     def alike(self) -> bool:
@@ -226,8 +226,8 @@ def _far(head: Head, point: QueryPoint, keys: GramData, radius: float) -> float:
         error = (keys.coefficient + gamma(8)) * float((keys.sizes / root) @ (keys.sizes / root))
         shifted = gram / np.outer(root, root) - share * np.eye(len(gram))
         if share > 0 and is_positive_semidefinite(shifted, error * _UP):
-            square = share * float(floor @ query.value**2) * _DOWN
-            slack = keys.largest * query.error + float(np.linalg.norm(keys.row_error)) * query.norm
+            square = share * float(floor @ query.value**2) * (1 - gamma(len(floor) + 32))
+            slack = keys.largest * query.error + norm_upper(keys.row_error) * query.norm
             least = max(0.0, float(np.sqrt(square)) * _DOWN - slack * _UP)
     constant = 0.0
     if head.key.offset is not None:
@@ -269,7 +269,7 @@ def _hidden_states(witness: Witness, length: int) -> NDArray[np.float64]:
     seen = min(length, witness.visible(length))
     lags = np.arange(1, seen, dtype=np.int64)
     z, _ = turned(head, witness.point.query, lags, length)
-    signs = np.where(lags == witness.target_lag, 1.0, -1.0)[:, None]
+    signs = np.where(lags == witness.target_lag(length), 1.0, -1.0)[:, None]
     states = np.zeros((length, head.reach.width))
     states[:] = hidden_state(head.reach, np.zeros(head.reach.width))
     if len(lags):
