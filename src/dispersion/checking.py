@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EXPLICIT_LAGS = 2048
 UNKNOWN = Enclosure(0.0, 1.0)
+_UP = 1 + 2.0**-50
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def check_head(
     place = place or Place()
     if not head.bounded:
         return _unbounded(head, targets, place)
-    free = spread_bound(head)
+    paper = product_bound(head)
+    free = _no_looser(spread_bound(head), paper)
     longest = max((t.length for t in targets), default=1)
     found = _Witnesses(head, longest)
     outcomes: dict[int, Outcome] = {}
@@ -102,13 +104,20 @@ def check_head(
         head=place.head,
         kv_head=place.kv_head,
         spread=Enclosure(min(found.spread(longest), spread), spread),
-        paper_spread=product_bound(head),
+        paper_spread=paper,
         window=head.window,
         cap=_cap(head),
         largest_length=_largest_length(head, targets, free, spread, longest),
         results=results,
         spread_kind="exact" if longest in outcomes and outcomes[longest].exact else "free",
         notes=tuple(dict.fromkeys(note for o in outcomes.values() for note in o.notes)),
+    )
+
+
+def _no_looser(bound: SpreadBound, product: float) -> SpreadBound:
+    """The bound, or the product bound where rounding in nearly singular heads made it looser."""
+    return replace(
+        bound, spread=min(bound.spread, product), level=min(bound.level, product / 2 * _UP)
     )
 
 
