@@ -1,0 +1,48 @@
+"""Peak memory of a piece of work in a process of its own, above the imported interpreter.
+
+ru_maxrss is no use here: across fork and exec a child inherits its parent's peak. Linux keeps a
+high-water mark of resident memory (VmHWM) that a process may reset for itself.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def available() -> str | None:
+    """None where peaks can be measured, else why not."""
+    try:
+        CLEAR.write_text("5")
+        resident("VmHWM")
+    except (OSError, KeyError) as error:
+        return f"peak memory needs Linux's /proc/self/clear_refs and VmHWM ({error})"
+    return None
+
+
+def resident(field: str) -> float:
+    """VmRSS or VmHWM of this process, in bytes."""
+    lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
+    return 1024.0 * int(lines[field].split()[0])
+
+
+def start() -> float:
+    """Forget the peak so far; returns the bytes resident now."""
+    CLEAR.write_text("5")
+    return resident("VmRSS")
+
+
+def above(before: float) -> float:
+    """The peak since `start`, in bytes above what was resident then."""
+    return resident("VmHWM") - before
+
+
+def printed(command: list[str]) -> list[float]:
+    """The numbers on the last line that a Python program prints, run in its own process."""
+    done = subprocess.run([sys.executable, *command], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return [float(x) for x in done.stdout.splitlines()[-1].split()]
