@@ -48,7 +48,7 @@ class Covered:
     @classmethod
     def by(cls, ellipsoid: Ellipsoid) -> Covered:
         """The cover of an ellipsoid."""
-        from dispersion.spread import factor
+        from dispersion.covers import factor
 
         return cls(*factor(ellipsoid), ellipsoid.row_error)
 
@@ -100,7 +100,7 @@ def certified(queries: Covered, keys: Covered, cells: Iterable[Cell], enough: fl
     """
     bound = 0.0
     for cell in cells:
-        value = math.sqrt(max(cell.levels[0] * cell.levels[1], 0.0))
+        value = math.sqrt(max(cell.levels[0], 0.0)) * math.sqrt(max(cell.levels[1], 0.0))
         stretch = 1 + 2.0**-20
         if value > 0:
             stretch = max(stretch, max(enough, bound) / value)
@@ -114,6 +114,8 @@ def certified(queries: Covered, keys: Covered, cells: Iterable[Cell], enough: fl
                 cell.multipliers[side],
                 cell.levels[side] * stretch,
             )
+        if not math.isfinite(norm):
+            return math.inf
         # scales · (1/scales) differs from 1 by one rounding, which _UP outweighs.
         bound = max(bound, norm * _UP)
     return bound
@@ -153,6 +155,8 @@ def _square(
         form -= half.T
         ends = np.linalg.norm(first, axis=1) @ np.linalg.norm(second, axis=1)
         sizes += 2 * float(ends) * _UP
+    if not np.all(np.isfinite(form)):
+        return math.inf
     # `image` carries the rounding of its product; every entry is then a sum of rounded products.
     size = len(form)
     error = gamma(2 * size + 8 * len(cuts) + 16) * sizes * _UP

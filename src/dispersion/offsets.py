@@ -21,8 +21,8 @@ import numpy as np
 
 from dispersion import rigor, witness
 from dispersion.cholesky import UNIT_ROUNDOFF
+from dispersion.covers import factor, rotated_mask, rotated_offset
 from dispersion.ellipsoid import best_weight, cover
-from dispersion.spread import factor, rotated_mask, rotated_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

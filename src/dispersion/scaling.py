@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # (k of p = 2^k + 1, L-BFGS iterations): a rough p first, from which a sharp one starts well.
 _STAGES = ((3, 8), (5, 8), (7, 12))
+_ROUGH_STAGES = ((3, 8), (5, 8), (7, 6))
 _FINE_STAGES = ((3, 20), (5, 30), (7, 40), (9, 60), (11, 80))
 _SMALL = 48  # head_dim up to which the fine stages in float64 cost next to nothing
 _RIDGE = 1e-9
@@ -45,6 +46,8 @@ def minimise(
     query_offset: NDArray[np.float64] | None,
     key_offset: NDArray[np.float64] | None,
     groups: NDArray[np.intp],
+    *,
+    rough: bool = False,
 ) -> Scaling:
     """Scales and shares that nearly minimise λ_max(S⁻¹ F_q S⁻¹)·λ_max(S F_k S).
 
@@ -54,12 +57,13 @@ def minimise(
         query, key: Gram matrices, radius included, shape (head_dim, head_dim).
         query_offset, key_offset: shape (head_dim,), or None.
         groups: shape (head_dim,), labels 0..G−1; coordinates of one label share a scale.
+        rough: whether large heads stop about 0.5 % short, for a caller that goes on (refine.py).
 
     """
     count = int(groups.max()) + 1
     precise = len(groups) <= _SMALL
     dtype = np.float64 if precise else np.float32
-    sides = [_Side(g, o, dtype) for g, o in ((query, query_offset), (key, key_offset))]
+    sides = [Side(g, o, dtype) for g, o in ((query, query_offset), (key, key_offset))]
     energy = [np.bincount(groups, weights=side.diagonal) for side in sides]
     start = 0.25 * np.log(energy[0] / energy[1])
     point = np.concatenate([start, *[np.zeros(1) for side in sides if side.offset is not None]])
@@ -77,7 +81,8 @@ def minimise(
                 rest += 1
         return value, gradient
 
-    for power, iterations in _FINE_STAGES if precise else _STAGES:
+    stages = _ROUGH_STAGES if rough else _STAGES
+    for power, iterations in _FINE_STAGES if precise else stages:
         found = minimize(
             objective,
             point,
@@ -96,7 +101,7 @@ def minimise(
     return Scaling(np.exp(point[:count])[groups], shares[0], shares[1])
 
 
-class _Side:
+class Side:
     """One side's Gram matrix in working precision, normalised to trace 1."""
 
     def __init__(

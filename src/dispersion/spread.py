@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dispersion import refine, rigor, scaling
-from dispersion.cholesky import gamma, is_positive_semidefinite
-from dispersion.ellipsoid import Ellipsoid, best_weight, cover
+from dispersion.cholesky import gamma
+from dispersion.covers import (
+    equilibration,
+    factor,
+    groups_of,
+    partial_cover,
+    rescale,
+    rotated_mask,
+    rotated_offset,
+)
+from dispersion.ellipsoid import best_weight, cover
 from dispersion.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -33,12 +42,14 @@ class SpreadBound:
         spread: upper bound on max logit − min logit of a row, in logits. **Upper.**
         level: upper bound on the modulus of any logit, biases included. **Upper.**
         theorem: "T9" or "T10".
+        scales: the D-scaling behind a T10 bound, shape (head_dim,), for bounds that build on it.
 
     """
 
     spread: float
     level: float
     theorem: str
+    scales: NDArray[np.float64] | None = None
 
 
 def spread_bound(head: Head) -> SpreadBound:
@@ -56,17 +67,20 @@ def spread_bound(head: Head) -> SpreadBound:
         msg = "head must have a norm cap on queries and keys. Got an unbounded head."
         raise ArgumentError(msg)
     theorem = "T10" if _rotated(head) else "T9"
+    scales = None
     if _only_gains(head.query, head.key):
         spread = _gain_spread(head, head.query, head.key)
     else:
-        norm = _rotated_norm(head, head.query, head.key) if _rotated(head) else None
-        norm = joint_norm(head.query, head.key) if norm is None else norm
+        if _rotated(head):
+            norm, scales = _rotated_norm(head, head.query, head.key)
+        else:
+            norm = joint_norm(head.query, head.key)
         spread = 2 * head.scale.upper * norm * _UP
     level = (spread / 2 + head.scale.upper * _constant_level(head)) * _UP
     if head.soft_cap is not None:
         spread = rigor.capped_spread(spread, head.soft_cap).upper
         level = rigor.capped_spread(2 * level, head.soft_cap).upper / 2 * _UP
-    return SpreadBound(spread, level, theorem)
+    return SpreadBound(spread, level, theorem, scales)
 
 
 def product_bound(head: Head) -> float:
@@ -79,34 +93,17 @@ def product_bound(head: Head) -> float:
     return spread
 
 
-def rotated_mask(head: Head) -> NDArray[np.bool_]:
-    """The coordinates that positions turn: on the others a key bias cancels from the spread."""
-    size = head.key.head_dim if head.key is not None else 0
-    mask = np.zeros(size, dtype=np.bool_)
-    if head.rotary is not None:
-        mask[head.rotary.pairs] = True
-    return mask
-
-
-def rotated_offset(head: Head) -> NDArray[np.float64] | None:
-    """The part of the key bias that the spread sees, or None where it is zero."""
-    if head.key is None or head.key.offset is None:
-        return None
-    offset = np.where(rotated_mask(head), head.key.offset, 0.0)
-    return offset if np.any(offset) else None
-
-
 def joint_norm(query: BallImage, key: BallImage) -> float:
     """Upper bound on max‖ρ_k Cᵀ(ρ_q A u + a)‖ over ‖u‖ ≤ 1 (T9). **Tight** up to rounding."""
-    steps = _equilibration(query.gram, key.gram)
-    keys = _rescale(cover(key, keep=np.zeros(key.head_dim, dtype=np.bool_)), steps)
+    steps = equilibration(query.gram, key.gram)
+    keys = rescale(cover(key, keep=np.zeros(key.head_dim, dtype=np.bool_)), steps)
     root, excess = factor(keys)
     weight = 0.5
     if query.offset is not None and np.any(query.offset):
         radius = query.radius.upper
         left = root.T / steps
         weight = best_weight(left @ (query.gram * radius**2) @ left.T, left @ query.offset)
-    queries = _rescale(cover(query, weight), 1 / steps)
+    queries = rescale(cover(query, weight), 1 / steps)
     norm = queries.image_norm_upper(root.T) * math.sqrt(excess) * _UP
     # What the stored key matrix lacks of the exact one, times the largest query.
     return (norm + keys.slack * queries.norm_upper()) * _UP if keys.slack else norm
@@ -116,61 +113,28 @@ def _rotated(head: Head) -> bool:
     return head.rotary is not None and len(head.rotary.frequencies) > 0
 
 
-def _rotated_norm(head: Head, query: BallImage, key: BallImage) -> float:
-    """Upper bound on max |⟨Rq, R′k⟩| over both balls and all rotations, the bias c_rot in k."""
+def _rotated_norm(
+    head: Head, query: BallImage, key: BallImage
+) -> tuple[float, NDArray[np.float64] | None]:
+    """Upper bound on max |⟨Rq, R′k⟩| over both balls and all rotations, and the scales used."""
     assert head.rotary is not None
     rotary = head.rotary
     offset = rotated_offset(head)
-    groups = _groups(head)
+    groups = groups_of(head)
     mask = rotated_mask(head)
     gram_q, gram_k = query.gram * query.radius.upper**2, key.gram * key.radius.upper**2
     if len(rotary.unrotated) == 0:
-        found = scaling.minimise(gram_q, gram_k, query.offset, offset, groups)
+        found = scaling.minimise(gram_q, gram_k, query.offset, offset, groups, rough=True)
         scales, inverse = found.scales, 1 / found.scales
         weight_q = _polish(gram_q, query.offset, inverse, found.query_weight)
         weight_k = _polish(gram_k, offset, scales, found.key_weight)
         queries = cover(query, weight_q)
         keys = cover(key, weight_k, keep=mask)
-        return refine.rotated_norm(queries, keys, scales, rotary.pairs)
-    return _partly_rotated_norm(query, key, offset, groups, rotary.unrotated, mask)
-
-
-def _partly_rotated_norm(
-    query: BallImage,
-    key: BallImage,
-    offset: NDArray[np.float64] | None,
-    groups: NDArray[np.intp],
-    unrotated: NDArray[np.intp],
-    mask: NDArray[np.bool_],
-) -> float:
-    gram_q, gram_k = query.gram * query.radius.upper**2, key.gram * key.radius.upper**2
-    forward, backward = np.eye(len(groups)), np.eye(len(groups))
-    block = np.ix_(unrotated, unrotated)
-    with np.errstate(all="ignore"):
-        found_blocks = scaling.balance(gram_q[block], gram_k[block])
-    if all(np.all(np.isfinite(x)) and np.max(np.abs(x)) < 2.0**200 for x in found_blocks):
-        forward[block], backward[block] = found_blocks
-    found = scaling.minimise(
-        forward @ gram_q @ forward.T,
-        backward @ gram_k @ backward.T,
-        None if query.offset is None else forward @ query.offset,
-        None if offset is None else backward @ offset,
-        groups,
-    )
-    queries = cover(query, found.query_weight)
-    keys = cover(key, found.key_weight, keep=mask)
-    # Keys lie in the ellipsoid of forwardᵀ diag(1/s), which commutes with the rotations.
-    factor = forward.T / found.scales
-    guess = float(
-        np.linalg.eigvalsh(
-            (found.scales[:, None] * backward) @ keys.gram @ (found.scales[:, None] * backward).T
-        )[-1]
-    )
-    excess = _domination(keys, factor, guess)
-    if math.isinf(excess):
-        return queries.norm_upper() * keys.norm_upper() * _UP
-    norm = queries.image_norm_upper(factor.T) * math.sqrt(excess) * _UP
-    return (norm + keys.slack * queries.norm_upper()) * _UP if keys.slack else norm
+        return refine.rotated_norm(queries, keys, scales, rotary.pairs), scales
+    queries, shape = partial_cover(query, key, offset, groups, rotary.unrotated, mask)
+    norm = queries.image_norm_upper(shape.factor.T) * _UP
+    norm = (norm + shape.slack * queries.norm_upper()) * _UP if shape.slack else norm
+    return min(norm, queries.norm_upper() * cover(key, keep=mask).norm_upper() * _UP), None
 
 
 def _polish(
@@ -184,14 +148,6 @@ def _polish(
     return best_weight(scales[:, None] * gram * scales, scales * offset)
 
 
-def _groups(head: Head) -> NDArray[np.intp]:
-    """Labels of coordinates: the two of a rotated pair share one, every other has its own."""
-    groups = np.arange(head.key.head_dim if head.key is not None else 0, dtype=np.intp)
-    if head.rotary is not None:
-        groups[head.rotary.pairs[:, 1]] = groups[head.rotary.pairs[:, 0]]
-    return np.asarray(np.unique(groups, return_inverse=True)[1])
-
-
 def _only_gains(query: BallImage, key: BallImage) -> bool:
     """Whether both images are norms with gains and nothing else (RMS QK norm, L2 norm)."""
     return all(
@@ -202,7 +158,7 @@ def _only_gains(query: BallImage, key: BallImage) -> bool:
 
 def _gain_spread(head: Head, query: BallImage, key: BallImage) -> float:
     """The closed form 2·s·ρ_q·ρ_k·max over pairs of max|g_q|·max|g_k|, one rounding. **Tight.**"""
-    groups = _groups(head)
+    groups = groups_of(head)
     largest = []
     for ball in (query, key):
         gains = np.abs(np.diag(ball.matrix))
@@ -215,64 +171,6 @@ def _gain_spread(head: Head, query: BallImage, key: BallImage) -> float:
         rigor.product(2, head.scale, query.radius, key.radius, float(q), float(k)).upper
         for q, k in zip(*largest, strict=True)
     )
-
-
-def _equilibration(query: NDArray[np.float64], key: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Powers of two e: rows of A divided by e and of C multiplied by e have similar norms."""
-    a, c = np.sqrt(np.diag(query)), np.sqrt(np.diag(key))
-    usable = (a > 0) & (c > 0)
-    ratio = np.where(usable, a, 1.0) / np.where(usable, c, 1.0)
-    return np.asarray(2.0 ** np.round(0.5 * np.log2(ratio)))
-
-
-def _rescale(ellipsoid: Ellipsoid, steps: NDArray[np.float64]) -> Ellipsoid:
-    """diag(steps) applied to an ellipsoid; exact for powers of two."""
-    return Ellipsoid(
-        steps[:, None] * ellipsoid.gram * steps,
-        steps * ellipsoid.sizes,
-        ellipsoid.coefficient,
-        None if ellipsoid.row_error is None else steps * ellipsoid.row_error,
-    )
-
-
-def factor(ellipsoid: Ellipsoid) -> tuple[NDArray[np.float64], float]:
-    """A float L and κ with κ L Lᵀ ⪰ F Fᵀ, proved; κ exceeds 1 by rounding only."""
-    gram = ellipsoid.gram
-    size = len(gram)
-    trace = float(np.trace(gram))
-    if trace == 0.0 and ellipsoid.error == 0.0:
-        return np.zeros((size, size)), 1.0
-    shift = 4 * (ellipsoid.error + gamma(2 * size + 16) * 4 * trace)
-    while True:
-        try:
-            found = np.asarray(np.linalg.cholesky(gram + shift * np.eye(size)), dtype=np.float64)
-        except np.linalg.LinAlgError:
-            shift *= 4
-            continue
-        if _dominates(ellipsoid, found, 1.0):
-            return found, 1.0
-        shift *= 4
-
-
-def _domination(ellipsoid: Ellipsoid, factor: NDArray[np.float64], guess: float) -> float:
-    """A κ near `guess` with κ·factor factorᵀ ⪰ F Fᵀ, proved; inf where none is found."""
-    step = 2.0**-36
-    while step < 2.0**20:
-        excess = guess * (1 + step)
-        if _dominates(ellipsoid, factor, excess):
-            return excess
-        step *= 4
-    return math.inf
-
-
-def _dominates(ellipsoid: Ellipsoid, factor: NDArray[np.float64], excess: float) -> bool:
-    size = len(factor)
-    product = factor @ factor.T
-    squares = float(np.einsum("ij,ij->", factor, factor))
-    error = ellipsoid.error + gamma(size + 8) * (
-        excess * squares + float(np.abs(np.diag(ellipsoid.gram)).sum())
-    )
-    return is_positive_semidefinite(product * excess - ellipsoid.gram, error * _UP)
 
 
 def _constant_level(head: Head) -> float:
