@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOP, BOTTOM, QUERY = 0, 1, 2
+MOST = 10_000  # rows of a first pass; the tiny checkpoints stay below, larger ones sample pairs
 
 
 @dataclass
@@ -158,7 +159,13 @@ def best_rows(values: Tensor, head: Tensor, count: int) -> Tensor:
 
 
 def ascend(
-    real: Real, layer: int, visible: Tensor, shorter: list[Found], *, budget: int = 6000
+    real: Real,
+    layer: int,
+    visible: Tensor,
+    shorter: list[Found],
+    *,
+    budget: int = 6000,
+    most: int = MOST,
 ) -> tuple[list[Found], int]:
     """The largest spread found for every head of a layer, and the restarts made for each head.
 
@@ -166,8 +173,10 @@ def ascend(
     """
     n = len(visible)
     everything = plan(real.heads, visible, rotary=real.rotary, each=1)
-    each = max(1, budget // len(everything.head))
+    each = max(1, min(budget, most) // len(everything.head))
     everything = plan(real.heads, visible, rotary=real.rotary, each=each)
+    if len(everything.head) > most:
+        everything = everything.take(torch.randperm(len(everything.head))[:most].sort().values)
     # a first pass over all pairs of positions, then longer ones over ever fewer
     z = torch.randn(len(everything.head), 3, real.width)
     current = everything

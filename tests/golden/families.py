@@ -32,14 +32,13 @@ class Size:
 SCALES = {
     "tiny": Size(),
     "medium": Size(
-        hidden=40, heads=6, shared=3, head_dim=16, layers=3, vocab=40, mlp=16, window=9, learned=40
+        hidden=36, heads=6, shared=3, head_dim=16, vocab=40, mlp=16, window=9, learned=40
     ),
     "big": Size(
         hidden=128,
         heads=8,
         shared=2,
         head_dim=64,
-        layers=2,
         vocab=64,
         mlp=32,
         window=12,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ascent import Found, ascend, context_row, free_phase
+from ascent import MOST, Found, ascend, context_row, free_phase
 from families import FAMILIES, SCALES, Family, Size, randomise
 from real import Real
 
@@ -85,7 +85,7 @@ def multiply(tensor: torch.Tensor, factor: float, offset: float = 0.0) -> None:
         tensor.copy_((tensor + offset) * factor - offset)
 
 
-def attack(folder: Path, size: Size, seed: int) -> dict[str, Any]:
+def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
     """Ascend on every head of a saved checkpoint, at every length."""
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(seed)
@@ -104,7 +104,7 @@ def attack(folder: Path, size: Size, seed: int) -> dict[str, Any]:
         reached: dict[int, list[Found]] = {}
         for n in lengths:
             shorter = [found for each in reached.values() for found in each]
-            reached[n], tried = ascend(real, layer, masks[n][layer], shorter)
+            reached[n], tried = ascend(real, layer, masks[n][layer], shorter, most=most)
             restarts[n].append(tried)
         for head in range(real.heads):
             record: dict[str, Any] = {"layer": layer, "head": head}
@@ -191,13 +191,13 @@ def compact(record: dict[str, Any]) -> str:
     )
 
 
-def make(family: Family, scale: str, seed: int, out: Path) -> None:
+def make(family: Family, scale: str, seed: int, out: Path, most: int) -> None:
     started = time.perf_counter()
     own = zlib.crc32(f"{family.name}/{scale}/{seed}".encode())
     folder = out / family.name
     save(family, SCALES[scale], folder, torch.Generator().manual_seed(own))
     record = {"family": family.name, "scale": scale, "seed": seed}
-    record |= attack(folder, SCALES[scale], own)
+    record |= attack(folder, SCALES[scale], own, most)
     checked(folder, record)
     (folder / "adversarial.json").write_text(compact(record))
     size = sum(p.stat().st_size for p in folder.iterdir())
@@ -216,10 +216,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scale", choices=SCALES, default="tiny")
     parser.add_argument("--out", type=Path, default=DATA)
+    parser.add_argument("--most", type=int, default=MOST, help="restarts of a layer at once")
     args = parser.parse_args()
     known = {family.name: family for family in FAMILIES}
     for name in args.names or known:
-        make(known[name], args.scale, args.seed, args.out)
+        make(known[name], args.scale, args.seed, args.out, args.most)
 
 
 if __name__ == "__main__":
