@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from dispersion.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from dispersion.enclosure import Enclosure
+    from dispersion.enclosure import Enclosure, Estimate
 
-Retrieval = Literal["one"]
+Retrieval = Literal["one", "any"]
 
 
 class Verdict(enum.Enum):
@@ -33,7 +33,8 @@ class Verdict(enum.Enum):
 class Target:
     """A question: can a head put `coefficient` on one of `length` tokens?
 
-    With `sink_tokens` = m > 0 the question is whether m tokens together can hold it.
+    With `retrieval` "any" the question is whether every token of one context can get it, each by a
+    query of its own. With `sink_tokens` = m > 0 it is whether m tokens together can hold it.
     """
 
     length: int
@@ -53,19 +54,87 @@ class Target:
         if self.sink_tokens < 0 or int(self.sink_tokens) != self.sink_tokens:
             msg = f"sink_tokens must be a whole number, 0 or more. Got {self.sink_tokens}."
             raise ArgumentError(msg)
+        if self.retrieval not in ("one", "any"):
+            msg = f"retrieval must be 'one' or 'any'. Got {self.retrieval!r}."
+            raise ArgumentError(msg)
+        if self.retrieval == "any" and self.sink_tokens:
+            msg = (
+                "sink_tokens goes with retrieval 'one': sinks are the same for every query. "
+                f"Got sink_tokens={self.sink_tokens} with retrieval 'any'."
+            )
+            raise ArgumentError(msg)
 
 
 @dataclass(frozen=True)
 class Result:
     """The answer to one target: the enclosed ceiling and its verdict.
 
-    `ceiling.upper` is a theorem (T1, T2, T7) at the certified spread; `ceiling.lower` is the
+    `ceiling.upper` is a theorem (T1, T2, T7, T12, T13) at the certified spread or spectrum; `ceiling.lower` is the
     rigorously evaluated coefficient of a witness, or 0 where none was built.
     """
 
     target: Target
     ceiling: Enclosure
     verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Token:
+    """A real input: a token id, with the learned rows added to it where the model has them.
+
+    Attributes:
+        id: row of the token embedding.
+        position, type: rows of the position and token-type embeddings, or None.
+        text: what the id stands for, where a tokenizer file says so.
+
+    """
+
+    id: int
+    position: int | None = None
+    type: int | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class VocabularyBound:
+    """Certified spreads of one head over real token ids (T15), in logits. **Upper.**
+
+    Attributes:
+        tokens: size of the vocabulary.
+        largest: over all query tokens.
+        median: of the query tokens' own bounds (the upper one of two in the middle).
+        ball: the bound for arbitrary inputs within the head's norms, for comparison.
+        method: "products" where all pairs count, "norms" where token and position combinations
+            are too many for that.
+        query: the query token with the largest bound.
+        top: the key token with its largest logit.
+        bottom: the one with its smallest, or None where that is the top key at another angle, or
+            where norms alone were used.
+
+    """
+
+    tokens: int
+    largest: float
+    median: float
+    ball: float
+    method: str
+    query: Token
+    top: Token | None
+    bottom: Token | None
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many tokens a head can retrieve at all, as logarithms in nats.
+
+    Attributes:
+        log_upper: certified upper bound on log N (T13, T13′): in no context can more than N/p
+            tokens each get a coefficient of p.
+        log_estimate: what T13′ would give were it proved for this spectrum, or None where it is.
+    """
+
+    log_upper: float
+    log_estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +153,9 @@ class HeadResult:
         results: one per target, in the order asked.
         spread_kind: "free" (any rotation angles) or "exact" (the real offsets).
         notes: remarks, such as a budget that ran out.
+        capacity: the head's capacity where any-token retrieval was asked for, else None.
+        inputs: "ball" (any input that the norms let through) or "vocabulary" (real token ids).
+        vocabulary: what was found for token ids, or None.
 
     """
 
@@ -99,3 +171,6 @@ class HeadResult:
     results: tuple[Result, ...]
     spread_kind: str = "free"
     notes: tuple[str, ...] = field(default=())
+    capacity: Capacity | None = None
+    inputs: str = "ball"
+    vocabulary: VocabularyBound | None = None

@@ -102,6 +102,7 @@ def _layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
         key_heads=attention.key.heads,
         head_dim=attention.head_dim,
         heads=partial(heads, checkpoint, attention),
+        embedding=attention.embedding,
     )
 
 

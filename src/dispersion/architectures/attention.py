@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dispersion.checkpoint import Checkpoint
+    from dispersion.embedding import EmbeddingInput
     from dispersion.enclosure import Enclosure
     from dispersion.rotary import Rotary
 
@@ -73,6 +74,7 @@ class Attention:
         input_norm: the norm whose output the projections read, or None.
         layerwise: whether a QK norm treats all heads together.
         eps: the ε of the QK norms.
+        embedding: the token embedding that enters this layer, or None for layers after the first.
         The other fields are those of `Head`.
     """
 
@@ -90,6 +92,7 @@ class Attention:
     soft_cap: float | None = None
     window: int | None = None
     causal: bool = True
+    embedding: EmbeddingInput | None = None
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:

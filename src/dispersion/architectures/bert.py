@@ -10,7 +10,8 @@ from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import inverse_root
 from dispersion.checkpoint.text import shown
-from dispersion.config import flag, integer
+from dispersion.config import flag, integer, positive
+from dispersion.embedding import EmbeddingInput
 from dispersion.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
             input_norm=_norm(checkpoint, f"{prefix}{before}.LayerNorm"),
             scale=inverse_root(head_dim),
             causal=causal,
+            embedding=None if layer else _embedding(checkpoint, prefix, width),
         )
 
     return assemble(
@@ -83,6 +85,18 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
         facts={"max_positions": positions},
         learned_positions=positions,
         position_table="embeddings.position_embeddings.weight",
+    )
+
+
+def _embedding(checkpoint: Checkpoint, prefix: str, width: int) -> EmbeddingInput:
+    root = f"{prefix}embeddings."
+    return EmbeddingInput(
+        source=checkpoint,
+        tokens=f"{root}word_embeddings.weight",
+        width=width,
+        eps=positive(checkpoint.config, "layer_norm_eps", 1e-12),
+        positions=f"{root}position_embeddings.weight",
+        types=f"{root}token_type_embeddings.weight",
     )
 
 

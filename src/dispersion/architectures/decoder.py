@@ -9,9 +9,11 @@ from dispersion.architectures import ledger, windows
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
-from dispersion.architectures.scales import inverse_root, times
+from dispersion.architectures.scales import embedding_factor, inverse_root, times
 from dispersion.config import flag, integer, positive
+from dispersion.embedding import EmbeddingInput
 from dispersion.errors import UnsupportedError
+from dispersion.head import ONE
 from dispersion.rotary import PLAIN, RopeRule, rotary_from_config
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Decoder:
         rope: what the rotation is where the config is silent.
         bidirectional: what `use_bidirectional_attention` does: nothing is known of the key (None),
             it is refused, or windows are halved to both sides.
+        scaled_embedding: whether token embeddings are multiplied by √hidden_size.
     """
 
     bias: str | bool = "attention_bias"
@@ -75,6 +78,7 @@ class Decoder:
     window: WindowRule = windows.full
     rope: RopeRule = PLAIN
     bidirectional: Literal["refused", "halved"] | None = None
+    scaled_embedding: bool = False
 
     def family(self, name: str, class_prefix: str, notes: str) -> Family:
         """The family of this description, whose model_type is its name."""
@@ -205,6 +209,16 @@ class _Reader:
             soft_cap=self.soft_cap,
             window=window,
             causal=not self.bidirectional,
+            embedding=None if layer else self._embedding(prefix),
+        )
+
+    def _embedding(self, prefix: str) -> EmbeddingInput:
+        return EmbeddingInput(
+            source=self.checkpoint,
+            tokens=f"{prefix}embed_tokens.weight",
+            width=self.width,
+            eps=self.eps,
+            scale=embedding_factor(self.width) if self.rules.scaled_embedding else ONE,
         )
 
     def _norm(self, name: str) -> Norm:

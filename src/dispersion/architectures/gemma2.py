@@ -11,4 +11,5 @@ FAMILY = Decoder(
     soft_cap=("attn_logit_softcapping", 50.0),
     window=full_every(2),
     bidirectional="refused",
+    scaled_embedding=True,
 ).family("gemma2", "Gemma2", "soft-capped logits, gains 1 + weight, sliding every other layer")

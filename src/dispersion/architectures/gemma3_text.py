@@ -16,6 +16,7 @@ FAMILY = Decoder(
     window=full_every(6, "sliding_window_pattern"),
     rope=RopeRule(theta=1e6, local_key="rope_local_base_freq", local_theta=1e4),
     bidirectional="halved",
+    scaled_embedding=True,
 ).family(
     "gemma3_text", "Gemma3", "headwise QK norm, gains 1 + weight, sliding except each 6th layer"
 )

@@ -9,7 +9,8 @@ from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import divided, inverse_root
-from dispersion.config import flag, integer
+from dispersion.config import flag, integer, positive
+from dispersion.embedding import EmbeddingInput
 from dispersion.head import ONE
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
             key=key,
             input_norm=Norm("layer", f"{root}ln_1.weight", f"{root}ln_1.bias"),
             scale=divided(scale, layer + 1) if by_layer else scale,
+            embedding=None if layer else _embedding(checkpoint, prefix, width),
         )
 
     return assemble(
@@ -87,6 +89,16 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
         facts={"max_positions": positions},
         learned_positions=positions,
         position_table="wpe.weight",
+    )
+
+
+def _embedding(checkpoint: Checkpoint, prefix: str, width: int) -> EmbeddingInput:
+    return EmbeddingInput(
+        source=checkpoint,
+        tokens=f"{prefix}wte.weight",
+        width=width,
+        eps=positive(checkpoint.config, "layer_norm_epsilon", 1e-5),
+        positions=f"{prefix}wpe.weight",
     )
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dispersion.checkpoint import Checkpoint
+    from dispersion.embedding import EmbeddingInput
     from dispersion.head import Head
     from dispersion.results import Refused, Skipped
 
@@ -21,6 +22,8 @@ class LayerPlan:
         module: the attention's tensor-name prefix in the file.
         layer: index of the layer.
         query_heads, key_heads, head_dim: sizes.
+        embedding: the token embedding that the layer reads, behind a norm or none; None for layers
+            that read what other layers wrote.
         heads: reads the weights and yields (head, kv_head, Head). Heads of one kv head follow each
             other and share the same key `BallImage`; weights are read one head at a time.
     """
@@ -31,6 +34,7 @@ class LayerPlan:
     key_heads: int
     head_dim: int
     heads: Callable[[], Iterator[tuple[int, int, Head]]] = field(repr=False)
+    embedding: EmbeddingInput | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,12 @@ def inverse_root(value: float) -> Enclosure:
     return _widened(1 / root, 2)
 
 
+def embedding_factor(width: int) -> Enclosure:
+    """Enclose √width as models round it: to float32, or to the weights' own float16 or bfloat16."""
+    root = math.sqrt(width)
+    return Enclosure(root * (1 - 2.0**-8 - 2.0**-40), root * (1 + 2.0**-8 + 2.0**-40))
+
+
 def times(first: Enclosure, second: Enclosure) -> Enclosure:
     """Enclose the product of two positive numbers."""
     for one, other in ((first, second), (second, first)):
