@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dispersion import rigor
-from dispersion.ceilings import ceiling
 from dispersion.checking import Place, check_head
 from dispersion.embedding import States
 from dispersion.enclosure import Enclosure
 from dispersion.errors import UnsupportedError
 from dispersion.position_norms import largest_norms
-from dispersion.spread import product_bound, spread_bound
 from dispersion.token_vectors import Projection, collect
 from dispersion.token_witness import QueryToken, token_witnesses
 from dispersion.verdict import HeadResult, Result, Token, Verdict, VocabularyBound
@@ -91,6 +90,7 @@ def _by_products(
         side.check()
     keys = collect(inputs, [key_side], extras)[0]
     per_pass = max(1, VECTORS // max(1, keys.value.nbytes))
+    balls = [check_head(head, targets, place=place) for place, head in group]
     bounds: list[VocabularyBound] = []
     asked: list[QueryToken] = []
     for start in range(0, len(sides), per_pass):
@@ -104,7 +104,8 @@ def _by_products(
                 for item in (query, int(found.top[query]), bottom)
             ]
             per_token = found.spread.reshape(inputs.vocabulary, -1).max(axis=1)
-            bounds.append(_bound(side.head, per_token, "products", refs))
+            limit = balls[len(bounds)].spread.upper
+            bounds.append(_bound(per_token, "products", limit, refs))
             if extras is None:
                 one = States(queries.value[query : query + 1], queries.error[query : query + 1])
                 asked.append(QueryToken(side.head, query, *least_logit(side.head, one, keys)))
@@ -112,9 +113,9 @@ def _by_products(
     rows: list[Witness | None] = [None] * len(group)
     if asked:
         rows = [w.row for w in token_witnesses(inputs, asked, longest)]
-    for (place, head), bound, row in zip(group, bounds, rows, strict=True):
-        notes = () if extras is None else (NO_WITNESS,)
-        yield _answers(head, place, targets, bound, row, notes)
+    notes = () if extras is None else (NO_WITNESS,)
+    for ball, (_, head), bound, row in zip(balls, group, bounds, rows, strict=True):
+        yield _answers(ball, head, targets, bound, row, notes)
 
 
 def _by_norms(
@@ -143,12 +144,13 @@ def _by_norms(
         query = int(np.argmax(per_token))
         item = query * count + int(found.extra[query])
         refs = [_token(inputs, item, extras, name), key, None]
-        bound = _bound(head, per_token, "norms", refs)
-        yield _answers(head, place, targets, bound, None, (BY_NORMS, NO_WITNESS))
+        ball = check_head(head, targets, place=place)
+        bound = _bound(per_token, "norms", ball.spread.upper, refs)
+        yield _answers(ball, head, targets, bound, None, (BY_NORMS, NO_WITNESS))
 
 
 def _bound(
-    head: Head, per_token: NDArray[np.float64], method: str, refs: Sequence[Token | None]
+    per_token: NDArray[np.float64], method: str, ball: float, refs: Sequence[Token | None]
 ) -> VocabularyBound:
     query, top, bottom = refs
     assert query is not None
@@ -157,7 +159,7 @@ def _bound(
         tokens=len(per_token),
         largest=float(per_token.max()),
         median=float(np.partition(per_token, middle)[middle]),
-        ball=spread_bound(head).spread,
+        ball=ball,
         method=method,
         query=query,
         top=top,
@@ -179,43 +181,44 @@ def _token(
 
 
 def _answers(
+    ball: HeadResult,
     head: Head,
-    place: Place,
     targets: Sequence[Target],
     bound: VocabularyBound,
     row: Witness | None,
     notes: tuple[str, ...],
 ) -> HeadResult:
+    """The answers for arbitrary inputs, each ceiling lowered to that of token ids."""
     longest = max((t.length for t in targets), default=1)
-    spread = min(bound.largest, bound.ball)
-    varying = head.rotary is not None and head.rotary.length_dependent
+    spread = min(bound.largest, ball.spread.upper)
     results = []
-    for target in targets:
+    for asked in ball.results:
+        target = asked.target
         seen = target.length if head.window is None else min(target.length, head.window)
         tokens = min(max(1, target.sink_tokens), seen)
-        upper = ceiling(head, math.inf, spread, seen, tokens)
-        lower = 0.0
-        if row is not None and (target.length == row.length or not varying):
-            lower = min(row.coefficient(target.length, tokens), upper)
+        upper = min(asked.ceiling.upper, rigor.set_mass(tokens, seen, spread).upper)
+        lower = min(_reached(head, target, row, tokens), upper)
         verdict = Verdict.WITNESSED if lower >= target.coefficient else Verdict.UNRESOLVED
         verdict = Verdict.RULED_OUT if upper < target.coefficient else verdict
         results.append(Result(target, Enclosure(lower, upper), verdict))
-    reached = 0.0 if row is None else min(row.spread(longest), spread)
-    return HeadResult(
-        module=place.module,
-        layer=place.layer,
-        head=place.head,
-        kv_head=place.kv_head,
-        spread=Enclosure(reached, spread),
-        paper_spread=product_bound(head),
-        window=head.window,
+    return replace(
+        ball,
+        spread=Enclosure(0.0 if row is None else min(row.spread(longest), spread), spread),
         cap=CAP if head.soft_cap is None else f"{CAP}, soft cap {head.soft_cap:g}",
-        largest_length=_largest_length(head, targets, spread),
+        largest_length=min(ball.largest_length, _largest_length(head, targets, spread)),
         results=tuple(results),
         notes=notes,
         inputs="vocabulary",
         vocabulary=bound,
     )
+
+
+def _reached(head: Head, target: Target, row: Witness | None, tokens: int) -> float:
+    """The coefficient of the context of token ids, where one was built for this question."""
+    varying = head.rotary is not None and head.rotary.length_dependent
+    if row is None or target.retrieval != "one" or (varying and target.length != row.length):
+        return 0.0
+    return row.coefficient(target.length, tokens)
 
 
 def _largest_length(head: Head, targets: Sequence[Target], spread: float) -> float:
