@@ -111,8 +111,9 @@ def _finished(result: Array, given: Array) -> Any:
 
 
 def _simplex(xp: Any, n: Array, kappa: Array) -> Array:
-    more = xp.maximum(n - 1, xp.ones_like(n) * xp.finfo(n.dtype).eps)
-    return xp.where(n > 1, 1 / (1 + more * xp.exp(-kappa * (n / more))), xp.ones_like(n))
+    more = xp.where(n > 1, n - 1, xp.ones_like(n))
+    with np.errstate(over="ignore"):  # e^-inf = 0 is right there
+        return xp.where(n > 1, 1 / (1 + more * xp.exp(-kappa * (n / more))), xp.ones_like(n))
 
 
 def _level(xp: Any, kappa: Array) -> Array:
@@ -142,10 +143,9 @@ def _log_capacity(xp: Any, kappa: Array) -> Array:
     level = _level(xp, _constant(kappa))
     used = xp.where(level > 0, level, xp.ones_like(level))
     t = used[..., None]
-    over = kappa > t
-    x = xp.where(over, kappa, t) / t
-    # x²/(2x − 1) = 1 + (x − 1)²/(2x − 1), accurate next to 1.
-    terms = 0.5 * xp.log1p((x - 1) * ((x - 1) / (2 * x - 1)))
+    share = t / xp.where(kappa > t, kappa, t)
+    # With ρ = t/κ the term is ½ log(1 + (1 − ρ)²/(ρ(2 − ρ))), accurate next to 1.
+    terms = 0.5 * xp.log1p((1 - share) * (1 - share) / (share * (2 - share)))
     return xp.where(level > 0, level + xp.sum(terms, axis=-1), xp.zeros_like(level))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from dispersion._arrays import check
 from dispersion._enclosing import count_of
@@ -84,7 +85,10 @@ def best_context(
     order = np.argsort(-given, kind="stable")
     used = order[: max(1, np.count_nonzero(given))]
     kappa = given[used]
-    found = _search(n, kappa, np.random.default_rng(seed), steps)
+    # Products this small lose to threads that wait for each other, and one order of summation
+    # makes the result repeatable.
+    with threadpool_limits(1, user_api="blas"):
+        found = _search(n, kappa, np.random.default_rng(seed), steps)
     queries, keys = np.zeros((n, len(given))), np.zeros((n, len(given)))
     queries[:, used], keys[:, used] = (_inside(x) for x in found)
     return Context(keys, queries, coefficient(keys, queries, given))

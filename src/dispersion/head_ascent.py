@@ -5,7 +5,7 @@ Floats only; `head_contexts` evaluates what is found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,12 +66,15 @@ def search(
     def value(pair: tuple[Array, Array]) -> float:
         return least_log(model(*pair)[0])
 
+    # Each query starts along the gradient of its target's logit before the cap, which may vanish.
+    linear = _model(replace(head, soft_cap=None, sink=None), n, sides, share)
     starts = []
     for _ in range(2):
         keys = _normalised(rng.standard_normal((n, sides[1].rank)))
-        # Each query starts along the gradient of its own target's logit.
-        toward = model(np.zeros((n, sides[0].rank)), keys)[1](np.eye(n))[0]
-        starts.append((_normalised(toward), keys))
+        other = rng.standard_normal((n, sides[0].rank))
+        toward = linear(np.zeros_like(other), keys)[1](np.eye(n))[0]
+        known = np.linalg.norm(toward, axis=1, keepdims=True) > 0
+        starts.append((_normalised(np.where(known, toward, other)), keys))
     best = max(starts, key=value)
     if not steps or value(best) > _SATURATED:
         return best
