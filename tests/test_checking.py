@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dispersion import rigor, witness
-from dispersion.checking import Place, ceiling, check, check_head
+from dispersion.ceilings import ceiling
+from dispersion.checking import Place, check, check_head
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.head import BallImage, Head

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dispersion.architectures import LayerPlan, Plan
-    from dispersion.verdict import HeadResult
+    from dispersion.verdict import HeadResult, Retrieval
 
 
 def audit(
@@ -33,6 +34,7 @@ def audit(
     *,
     config: Mapping[str, Any] | None = None,
     coefficient: float = 0.5,
+    retrieval: Retrieval = "one",
     sink_tokens: int = 0,
     layers: Iterable[int] | None = None,
     heads: Iterable[int] | None = None,
@@ -49,7 +51,7 @@ def audit(
         targets: the questions; by default `coefficient` at 4K, 16K, 64K, 256K and 1M tokens, or at
             the longest learned position where the model has no more.
         config: the model's config.json as a mapping; with a state dict only.
-        coefficient, sink_tokens: for the default targets.
+        coefficient, retrieval, sink_tokens: for the default targets.
         layers, heads: only these indices; all by default.
         offsets: "free" (any rotation angles) or "exact" (the real offsets; slow).
         budget: seconds that "exact" may take in all, 600 by default; past it heads get the free
@@ -70,7 +72,7 @@ def audit(
     started = time.perf_counter()
     checkpoint, name = _open(source, config)
     found = plan(checkpoint, layers=None if layers is None else frozenset(layers))
-    asked, left_out = _targets(targets, found, coefficient, sink_tokens)
+    asked, left_out = _targets(targets, found, partial(_ask, coefficient, retrieval, sink_tokens))
     only = None if heads is None else frozenset(heads)
     _check_heads(only, found)
     count = threads or os.cpu_count() or 1
@@ -128,20 +130,24 @@ def _open(
 
 
 def _targets(
-    targets: Sequence[Target] | None, found: Plan, coefficient: float, sink_tokens: int
+    targets: Sequence[Target] | None, found: Plan, ask: Callable[[int], Target]
 ) -> tuple[tuple[Target, ...], tuple[tuple[int, str], ...]]:
     most = found.learned_positions
     if targets is None:
         fitting = [n for n in DEFAULT_LENGTHS if most is None or n <= most]
         if not fitting and most is not None:
             fitting = [most]
-        chosen = tuple(Target(n, coefficient, sink_tokens=sink_tokens) for n in fitting)
+        chosen = tuple(map(ask, fitting))
         return chosen, _past(DEFAULT_LENGTHS, most)
     if not targets:
         msg = "targets must name at least one question. Got none."
         raise ArgumentError(msg)
     kept = tuple(t for t in targets if most is None or t.length <= most)
     return kept, _past((t.length for t in targets), most)
+
+
+def _ask(coefficient: float, retrieval: Retrieval, sink_tokens: int, length: int) -> Target:
+    return Target(length, coefficient, retrieval, sink_tokens)
 
 
 def _past(lengths: Iterable[int], most: int | None) -> tuple[tuple[int, str], ...]:

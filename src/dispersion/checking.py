@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dispersion import rigor, witness
+from dispersion.ceilings import Bounds, visible
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.offsets import Outcome, exact_spreads
+from dispersion.spectrum import spectrum
 from dispersion.spread import SpreadBound, product_bound, spread_bound
-from dispersion.verdict import HeadResult, Result, Target, Verdict
+from dispersion.verdict import Capacity, HeadResult, Result, Target, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from dispersion.head import Head
 
 EXPLICIT_LAGS = 2048
+CONTEXT_KEYS = 64
+"""Keys of the largest context that is built to witness any-token retrieval."""
 UNKNOWN = Enclosure(0.0, 1.0)
 _UP = 1 + 2.0**-50
 
@@ -92,12 +96,17 @@ def check_head(
         outcomes = exact_spreads(head, [t.length for t in targets], free.spread, budget=budget)
     for length, outcome in outcomes.items():
         found.add(length, outcome.witness)
+    spread = outcomes[longest].spread if longest in outcomes else free.spread
+    values = spectrum(head, free.scales) if any(t.retrieval == "any" for t in targets) else None
+    bounds = Bounds(head, free.spread, free.level, values)
 
-    def upper(length: int) -> float:
-        return outcomes[length].spread if length in outcomes else free.spread
+    def answer(target: Target) -> Result:
+        here = outcomes.get(target.length)
+        at = bounds if here is None else bounds.with_spread(here.spread)
+        upper = at.ceiling(target)
+        lower = min(found.coefficient(target, upper), upper)
+        return Result(target, Enclosure(lower, upper), _verdict(lower, upper, target.coefficient))
 
-    results = tuple(_result(head, t, free, upper(t.length), found) for t in targets)
-    spread = upper(longest)
     return HeadResult(
         module=place.module,
         layer=place.layer,
@@ -107,10 +116,13 @@ def check_head(
         paper_spread=paper,
         window=head.window,
         cap=_cap(head),
-        largest_length=_largest_length(head, targets, free, spread, longest),
-        results=results,
+        largest_length=_largest_length(bounds, targets, spread, longest),
+        results=tuple(answer(target) for target in targets),
         spread_kind="exact" if longest in outcomes and outcomes[longest].exact else "free",
         notes=tuple(dict.fromkeys(note for o in outcomes.values() for note in o.notes)),
+        capacity=None
+        if values is None
+        else Capacity(values.log_capacity.upper, values.log_capacity_estimate),
     )
 
 
@@ -150,8 +162,12 @@ class _Witnesses:
     def spread(self, length: int) -> float:
         return max((w.spread(length) for w in self._at(length)), default=0.0)
 
-    def coefficient(self, target: Target, tokens: int, ceiling: float) -> float:
+    def coefficient(self, target: Target, ceiling: float) -> float:
         """The best coefficient found; looks closer where it could decide the verdict."""
+        keys = visible(self._head, target.length) - (1 if self._head.self_attention else 0)
+        if target.retrieval == "any" and keys > 1:
+            return self._any_token(target, keys, ceiling)
+        tokens = min(max(1, target.sink_tokens), visible(self._head, target.length))
         candidates = self._at(target.length)
         best = max((w.coefficient(target.length, tokens) for w in candidates), default=0.0)
         if not candidates or best >= target.coefficient or ceiling < target.coefficient:
@@ -165,33 +181,14 @@ class _Witnesses:
         closer = witness.evaluate(first.head, target.length, first.direction, lags)
         return best if closer is None else max(best, closer.coefficient(target.length, tokens))
 
+    def _any_token(self, target: Target, keys: int, ceiling: float) -> float:
+        """What every token of an explicit context gets; only short ones are built."""
+        if keys > CONTEXT_KEYS or ceiling < target.coefficient:
+            return 0.0
+        from dispersion.head_contexts import head_context
 
-def _result(
-    head: Head, target: Target, bound: SpreadBound, spread: float, found: _Witnesses
-) -> Result:
-    seen = target.length if head.window is None else min(target.length, head.window)
-    tokens = min(max(1, target.sink_tokens), seen)
-    upper = ceiling(head, bound.level, spread, seen, tokens)
-    lower = min(found.coefficient(target, tokens, upper), upper)
-    return Result(target, Enclosure(lower, upper), _verdict(lower, upper, target.coefficient))
-
-
-def ceiling(head: Head, level: float, spread: float, seen: int, tokens: int) -> float:
-    """The most that `tokens` of `seen` keys hold together, sinks counted (T1, T2, T7). **Upper.**
-
-    Args:
-        head: for its learned sink.
-        level: bound on the modulus of any logit.
-        spread: bound on the spread of a row.
-        seen: keys a query sees.
-        tokens: how many of them share the mass, 1..seen.
-
-    """
-    upper = rigor.set_mass(tokens, seen, spread).upper
-    if head.sink is None or not math.isfinite(level):
-        return upper
-    one = rigor.max_coefficient_with_sink(seen, spread, level, sink=head.sink).upper
-    return min(upper, one * tokens * (1 + 2.0**-52)) if tokens > 1 else min(upper, one)
+        context = head_context(self._head, keys)
+        return 0.0 if context is None else context.coefficient
 
 
 def _verdict(lower: float, upper: float, coefficient: float) -> Verdict:
@@ -201,46 +198,18 @@ def _verdict(lower: float, upper: float, coefficient: float) -> Verdict:
 
 
 def _largest_length(
-    head: Head, targets: Sequence[Target], free: SpreadBound, spread: float, longest: int
+    bounds: Bounds, targets: Sequence[Target], spread: float, longest: int
 ) -> float:
     """The largest length at which the first target's question is not ruled out.
 
     A spread over the real offsets of `longest` tokens says nothing of longer contexts.
     """
-    anywhere = _not_ruled_out(head, targets, free, free.spread)
-    if spread == free.spread or anywhere > longest:
-        return anywhere
-    return min(anywhere, _not_ruled_out(head, targets, free, spread))
-
-
-def _not_ruled_out(
-    head: Head, targets: Sequence[Target], bound: SpreadBound, spread: float
-) -> float:
     if not targets:
         return math.inf
-    tokens = max(1, targets[0].sink_tokens)
-    reachable = rigor.reachable_length(spread, targets[0].coefficient, items=tokens).upper
-    if head.sink is not None:
-        reachable = _with_sink(head, targets[0], bound.level, spread, tokens, reachable)
-    if head.window is not None and reachable >= head.window:
-        return math.inf
-    return reachable
-
-
-def _with_sink(
-    head: Head, target: Target, level: float, spread: float, tokens: int, high: float
-) -> float:
-    """The largest length not ruled out when a sink lowers the ceiling, by bisection."""
-    low, top = 0, int(min(high, 2.0**60))
-    if math.isinf(high) and ceiling(head, level, spread, top, tokens) >= target.coefficient:
-        return math.inf
-    while low < top:
-        middle = (low + top + 1) // 2
-        if ceiling(head, level, spread, max(middle, tokens), tokens) >= target.coefficient:
-            low = middle
-        else:
-            top = middle - 1
-    return float(low)
+    anywhere = bounds.largest_length(targets[0])
+    if spread == bounds.spread or anywhere > longest:
+        return anywhere
+    return min(anywhere, bounds.with_spread(spread).largest_length(targets[0]))
 
 
 def _cap(head: Head) -> str:
@@ -254,15 +223,13 @@ def _unbounded(head: Head, targets: Sequence[Target], place: Place) -> HeadResul
         # A soft cap bounds the logits whatever the inputs (T8).
         spread = Enclosure(0.0, rigor.capped_spread(math.inf, head.soft_cap).upper)
         upper = spread.upper
-    bound = SpreadBound(upper, upper / 2, "T8")
+    bounds = Bounds(head, upper, upper / 2)
     results = []
     for target in targets:
         if math.isinf(upper):
             results.append(Result(target, UNKNOWN, Verdict.UNBOUNDED))
             continue
-        seen = target.length if head.window is None else min(target.length, head.window)
-        tokens = min(max(1, target.sink_tokens), seen)
-        top = ceiling(head, bound.level, upper, seen, tokens)
+        top = bounds.ceiling(target)
         results.append(Result(target, Enclosure(0.0, top), _verdict(0.0, top, target.coefficient)))
     return HeadResult(
         module=place.module,
@@ -273,7 +240,7 @@ def _unbounded(head: Head, targets: Sequence[Target], place: Place) -> HeadResul
         paper_spread=upper,
         window=head.window,
         cap=_cap(head),
-        largest_length=_not_ruled_out(head, targets, bound, upper),
+        largest_length=_largest_length(bounds, targets, upper, 1),
         results=tuple(results),
         notes=()
         if math.isfinite(upper)

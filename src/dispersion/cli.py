@@ -116,6 +116,13 @@ def cli(ctx: click.Context) -> int | None:
     help="Share of attention that one token is to get. Default: 0.5.",
 )
 @click.option(
+    "--retrieval",
+    type=click.Choice(["one", "any"]),
+    default="one",
+    help="one: can some token get the share? any: can every token of one context, each from a "
+    "query of its own? Default: one.",
+)
+@click.option(
     "--sink-tokens",
     type=click.IntRange(min=0),
     default=0,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dispersion.report.layout import Style
     from dispersion.report.writing import OutputFile
     from dispersion.results import Audit
+    from dispersion.verdict import Retrieval
 
 Answer = TypeVar("Answer")
 DEMO = "demo:"
@@ -35,6 +36,7 @@ class Request:
     paths: tuple[str, ...]
     lengths: tuple[int, ...] | None
     coefficient: float
+    retrieval: Retrieval
     sink_tokens: int
     layers: frozenset[int] | None
     heads: frozenset[int] | None
@@ -58,7 +60,7 @@ class Request:
     def ask(self, lengths: tuple[int, ...]) -> tuple[Target, ...]:
         """Ask the same at each length."""
         return tuple(
-            Target(length, self.coefficient, sink_tokens=self.sink_tokens) for length in lengths
+            Target(length, self.coefficient, self.retrieval, self.sink_tokens) for length in lengths
         )
 
 
@@ -186,6 +188,7 @@ def _audit(request: Request) -> Audit:
             path,
             request.targets,
             coefficient=request.coefficient,
+            retrieval=request.retrieval,
             sink_tokens=request.sink_tokens,
             layers=request.layers,
             heads=request.heads,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dispersion.auditing import provenance
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dispersion.verdict import Target
+
+
+_NO_CAP = "two weight files do not say how large inputs are; --input-norm R states their 2-norm"
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ def audit_pair(
         head = Head(queries, keys[kv_head], scale, turn, reach=reach)
         rest = None if budget is None else max(0.0, budget - (time.perf_counter() - started))
         place = Place("", 0, index, kv_head)
-        results.append(check_head(head, targets, place=place, offsets=offsets, budget=rest))
+        found = check_head(head, targets, place=place, offsets=offsets, budget=rest)
+        results.append(found if head.bounded else replace(found, notes=(_NO_CAP,)))
     return Audit(
         source=f"{query_path} {key_path}",
         model={

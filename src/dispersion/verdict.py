@@ -69,8 +69,8 @@ class Target:
 class Result:
     """The answer to one target: the enclosed ceiling and its verdict.
 
-    `ceiling.upper` is a theorem (T1, T2, T7, T12, T13) at the certified spread or spectrum; `ceiling.lower` is the
-    rigorously evaluated coefficient of a witness, or 0 where none was built.
+    `ceiling.upper` is a theorem (T1, T2, T7, T12, T13) at the certified spread or spectrum;
+    `ceiling.lower` is the rigorously evaluated coefficient of a witness, or 0 where none was built.
     """
 
     target: Target

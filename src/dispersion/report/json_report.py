@@ -81,6 +81,7 @@ def _head(head: HeadResult) -> dict[str, Any]:
         "paper_spread": _number(head.paper_spread),
         "cap": head.cap,
         "window": head.window,
+        "capacity": _capacity(head),
         "largest_length": _number(head.largest_length),
         "results": [
             {
@@ -91,6 +92,16 @@ def _head(head: HeadResult) -> dict[str, Any]:
             for result in head.results
         ],
         "notes": list(head.notes),
+    }
+
+
+def _capacity(head: HeadResult) -> dict[str, Any] | None:
+    if head.capacity is None:
+        return None
+    estimate = head.capacity.log_estimate
+    return {
+        "log_upper": _number(head.capacity.log_upper),
+        "log_estimate": None if estimate is None else _number(estimate.value),
     }
 
 

@@ -55,6 +55,14 @@ def print_range(lower: float, upper: float, digits: int = DIGITS) -> str:
     return f"{round_down(lower, digits)}..{round_up(upper, digits)}"
 
 
+def print_capacity(log_upper: float) -> str:
+    """Print a capacity N from an upper bound on its logarithm, rounded up."""
+    if log_upper < math.log(_PLAIN_BELOW):
+        return f"{math.ceil(math.exp(log_upper) * (1 + 2.0**-40)):,}"
+    # N itself may overflow: its power of ten says enough.
+    return f"1e+{math.ceil(log_upper / math.log(10) * (1 + 2.0**-40))}"
+
+
 def print_largest_length(length: float) -> str:
     """Print a largest length that is not ruled out, in tokens; ``any`` where none is."""
     if math.isinf(length):

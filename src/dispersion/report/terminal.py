@@ -14,6 +14,7 @@ from dispersion.lengths import format_length
 from dispersion.report import wording
 from dispersion.report.layout import Column, Style, clean, paragraph, table
 from dispersion.report.rounding import (
+    print_capacity,
     print_ceiling,
     print_largest_length,
     print_range,
@@ -85,14 +86,13 @@ def _answer(audit: Audit, width: int, style: Style) -> list[str]:
         Column("length", [format_length(target.length) for target in audit.targets]),
         *_varying("target", [wording.percent(target.coefficient) for target in audit.targets]),
         *_varying("sinks", [str(target.sink_tokens) for target in audit.targets]),
+        *_varying("retrieval", [target.retrieval for target in audit.targets]),
         *(Column(WORDS[v], [f"{c[v] or '-'}" for c in counts]) for v in shown),
         Column("highest ceiling", [_highest(audit, i) for i in range(len(audit.targets))], 2),
-        Column(
-            "logits needed",
-            [round_down(wording.required_logits(target).lower) for target in audit.targets],
-            1,
-        ),
     ]
+    if all(target.retrieval == "one" for target in audit.targets):
+        needed = [round_down(wording.required_logits(target).lower) for target in audit.targets]
+        columns.append(Column("logits needed", needed, 1))
     lines, _ = table(columns, width, style)
     heads = wording.plural(len(audit.heads), "head")
     return [style.bold(wording.question(audit.targets)) + f"  ({heads})", *lines]
@@ -134,6 +134,8 @@ def _details(audit: Audit, width: int, style: Style, *, per_head: bool) -> list[
         Column("spread", [_spread(row) for row in rows], 8),
         Column("product", [round_up(max(h.paper_spread for h in row)) for row in rows], 2),
     ]
+    if all(head.capacity is not None for head in heads):
+        columns.append(Column("capacity", [_capacity(row) for row in rows], 5))
     answered = not wording.limited_by_weights(audit)
     if answered:  # else every row would say the same, and a sentence has said it
         reach = [print_largest_length(max(h.largest_length for h in row)) for row in rows]
@@ -146,6 +148,8 @@ def _details(audit: Audit, width: int, style: Style, *, per_head: bool) -> list[
     lines, hidden = table(columns, width, style)
     intro = f"By {'head' if per_head else 'layer'}: largest spread of a row, lower..upper in logits"
     intro += f"{_offsets(heads)}; " + ("" if "product" in hidden else "the looser product bound; ")
+    if any(column.title == "capacity" for column in columns):
+        intro += "capacity N, of which at most N/p tokens can get p each in any context; "
     intro += f"largest length not ruled out; ceiling and verdict at {length}; " * answered
     intro = intro.removesuffix("; ") + "."
     if not per_head and len({len(row) for row in rows}) == 1:
@@ -179,6 +183,10 @@ def _window(head: HeadResult) -> str:
 
 def _spread(row: Sequence[HeadResult]) -> str:
     return print_range(min(h.spread.lower for h in row), max(h.spread.upper for h in row))
+
+
+def _capacity(row: Sequence[HeadResult]) -> str:
+    return print_capacity(max(h.capacity.log_upper for h in row if h.capacity is not None))
 
 
 def _ceiling(results: Sequence[Result]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dispersion.lengths import LONGEST, format_length
 from dispersion.report.layout import clean
-from dispersion.report.rounding import print_largest_length, round_down, round_up
+from dispersion.report.rounding import print_capacity, print_largest_length, round_down, round_up
 from dispersion.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ def question(targets: Sequence[Target]) -> str:
     if tokens != {0}:
         many = plural(tokens.pop(), "sink token") if len(tokens) == 1 else "the sink tokens"
         holder = f"on {many} together"
+    if {target.retrieval for target in targets} == {"any"}:
+        return f"Can every token of a context get {share}, each from a query of its own?"
     return f"Can a head put {share} {holder}?"
 
 
@@ -91,7 +93,10 @@ def stops(audit: Audit) -> list[str]:
             f"(half of them by {middle})."
         )
     if sentences:
-        sentences[-1] = sentences[-1][:-1] + f": no input reaches {share} in a longer row."
+        longer = f"no input reaches {share} in a longer row"
+        if audit.targets[0].retrieval == "any":
+            longer = f"in no longer context can every token get {share}"
+        sentences[-1] = sentences[-1][:-1] + f": {longer}."
     free = [head for head in bounded if head.largest_length > LONGEST]
     if free and (groups or any(head.window for head in free)):
         windowed = sum(head.window is not None for head in free)
@@ -123,6 +128,8 @@ def limited_by_weights(audit: Audit) -> list[str]:
     if not spreads or not audit.targets or Verdict.RULED_OUT in audit.verdicts():
         return []
     target = max(audit.targets, key=lambda each: each.length)
+    if target.retrieval == "any":
+        return _capacities(audit)
     needed = required_logits(target)
     low, high = round_up(min(spreads)), round_up(max(spreads))
     spreads_are = f"{low} to {high}" if low != high else high
@@ -134,6 +141,18 @@ def limited_by_weights(audit: Audit) -> list[str]:
         "At these lengths no head is limited by its weights: its certified spread is "
         f"{spreads_are} logits, and {share} needs only {at_least}. The weights rule nothing out.",
         *_what_would_bind(audit, target, needed),
+    ]
+
+
+def _capacities(audit: Audit) -> list[str]:
+    logs = [head.capacity.log_upper for head in audit.heads if head.capacity is not None]
+    if not logs:
+        return []
+    low, high = print_capacity(min(logs)), print_capacity(max(logs))
+    between = f"{low} to {high}" if low != high else high
+    return [
+        "At these lengths no head is limited by its weights: its capacity, the tokens that all can "
+        f"be told apart in any context, is bounded by {between}. The weights rule nothing out."
     ]
 
 

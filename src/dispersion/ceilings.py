@@ -1,0 +1,102 @@
+"""From a head's certified spread and spectrum to the ceiling at a length, and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dispersion import rigor
+
+if TYPE_CHECKING:
+    from dispersion.head import Head
+    from dispersion.spectrum import Spectrum
+    from dispersion.verdict import Target
+
+_LONGEST = 2**60
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What is certified about one head, whatever the length.
+
+    Attributes:
+        head: for its window, sink, soft cap and whether it attends to itself.
+        spread: upper bound on the spread of a row, soft cap included.
+        level: upper bound on the modulus of any logit, soft cap included.
+        spectrum: singular values for any-token retrieval, or None where nobody asked.
+    """
+
+    head: Head
+    spread: float
+    level: float
+    spectrum: Spectrum | None = None
+
+    def with_spread(self, spread: float) -> Bounds:
+        """The same with another spread, such as that of the real offsets."""
+        return replace(self, spread=spread)
+
+    def ceiling(self, target: Target, length: int | None = None) -> float:
+        """The most that the target's question can be answered with at a length. **Upper.**
+
+        One token, or `sink_tokens` together: T1, T2, T7. Any token: also T12 to T13″ for the keys
+        that all queries see, the query token's own not counted.
+        """
+        seen = visible(self.head, target.length if length is None else length)
+        tokens = min(max(1, target.sink_tokens), seen)
+        upper = ceiling(self.head, self.level, self.spread, seen, tokens)
+        if target.retrieval == "any" and self.spectrum is not None:
+            keys = seen - 1 if self.head.self_attention else seen
+            every = self.spectrum.any_token_ceiling(keys)
+            if self.head.soft_cap is not None:
+                # Under a soft cap the bound holds only for a token that is its row's largest.
+                every = max(every, 0.5)
+            upper = min(upper, every)
+        return upper
+
+    def largest_length(self, target: Target) -> float:
+        """The largest length at which the question is not ruled out; inf where none is."""
+        tokens = max(1, target.sink_tokens)
+        reachable = rigor.reachable_length(self.spread, target.coefficient, items=tokens).upper
+        if self.head.sink is not None or (target.retrieval == "any" and self.spectrum is not None):
+            reachable = self._bisected(target, reachable)
+        if self.head.window is not None and reachable >= self.head.window:
+            return math.inf
+        return reachable
+
+    def _bisected(self, target: Target, high: float) -> float:
+        """Ceilings fall with length: the largest one, up to `high`, where it meets the target."""
+        bounds = replace(self, head=replace(self.head, window=None))
+        low, top = 0, int(min(high, _LONGEST))
+        if math.isinf(high) and bounds.ceiling(target, top) >= target.coefficient:
+            return math.inf
+        while low < top:
+            middle = (low + top + 1) // 2
+            if bounds.ceiling(target, middle) >= target.coefficient:
+                low = middle
+            else:
+                top = middle - 1
+        return float(low)
+
+
+def visible(head: Head, length: int) -> int:
+    """How many keys the last query sees in a context of `length` tokens."""
+    return length if head.window is None else min(length, head.window)
+
+
+def ceiling(head: Head, level: float, spread: float, seen: int, tokens: int) -> float:
+    """The most that `tokens` of `seen` keys hold together, sinks counted (T1, T2, T7). **Upper.**
+
+    Args:
+        head: for its learned sink.
+        level: bound on the modulus of any logit.
+        spread: bound on the spread of a row.
+        seen: keys a query sees.
+        tokens: how many of them share the mass, 1..seen.
+
+    """
+    upper = rigor.set_mass(tokens, seen, spread).upper
+    if head.sink is None or not math.isfinite(level):
+        return upper
+    one = rigor.max_coefficient_with_sink(seen, spread, level, sink=head.sink).upper
+    return min(upper, one * tokens * (1 + 2.0**-52)) if tokens > 1 else min(upper, one)
