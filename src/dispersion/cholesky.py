@@ -84,7 +84,7 @@ def lambda_max_upper(
         guess /= unit
     floor = float(np.max(diagonal)) / unit
     step = (
-        4 * gamma(2 * size + 8) * (size * max(guess, floor) + float(np.abs(diagonal).sum()) / unit)
+        4 * gamma(2 * size + 8) * (size * abs(guess) + float(np.abs(diagonal).sum()) / unit + 1.0)
     )
     shift = max(guess, floor) + step
     index = np.arange(size)
