@@ -164,7 +164,7 @@ def _solve(
     None where the projection is zero. Where the width allows, other heads' queries and all keys
     are asked to vanish.
     """
-    parts, goals = [], []
+    parts, goals, constants = [], [], []
     goal = np.zeros(len(queries.weight))
     if len(wanted) == len(goal):
         goal[:] = wanted
@@ -175,17 +175,29 @@ def _solve(
     own = slice(None) if whole else slice(queries.start, queries.start + head_dim)
     parts.append(_effective(reach, replace(queries, weight=queries.weight[own])))
     goals.append(goal[own])
+    constants.append(_constant(reach, queries)[own])
     if keys is not None and whole and len(goal) + len(keys.weight) <= width:
         parts.append(_effective(reach, keys))
         goals.append(np.zeros(len(keys.weight)))
+        constants.append(_constant(reach, keys))
     stacked, target = np.concatenate(parts), np.concatenate(goals)
     gram = stacked @ stacked.T
     ridge = 1e-14 * float(np.trace(gram)) / len(gram) + 1e-300
-    u = stacked.T @ np.linalg.solve(gram + ridge * np.eye(len(gram)), target)
+    radius = reach.radius if math.isfinite(reach.radius) else _NO_NORM
+    pull = np.column_stack([target, np.concatenate(constants) / radius])
+    both = stacked.T @ np.linalg.solve(gram + ridge * np.eye(len(gram)), pull)
     if reach.centred:
-        u = u - u.mean()
-    size = float(np.linalg.norm(u))
-    return np.asarray(u * ((1 - 2.0**-30) / size)) if size > 0 else None
+        both = both - both.mean(axis=0)
+    along, bias = both.T
+    size = float(np.linalg.norm(along))
+    if not size > 0:
+        return None
+    # The largest t with ‖t·along − bias‖ = 1: the biases are undone where that fits in the ball.
+    along = along / size
+    middle = float(along @ bias)
+    room = middle * middle + 1 - float(bias @ bias)
+    u = (middle + math.sqrt(room)) * along - bias if room > 0 else along
+    return np.asarray(u * ((1 - 2.0**-30) / np.linalg.norm(u)))
 
 
 def _normalised(
