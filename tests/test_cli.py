@@ -441,7 +441,7 @@ def test_exact_offsets_never_allow_more_than_free_ones(run) -> None:
     arguments = ("check", "demo:plain", "--length", "32", "--json", "-")
     free = json.loads(run(*arguments).out)["heads"]
     result = run(*arguments, "--offsets", "exact")
-    assert result.err.startswith("note: exact offsets take time")
+    assert result.err.startswith("note: exact offsets: about ")
     for loose, tight in zip(free, json.loads(result.out)["heads"], strict=True):
         assert tight["spread_kind"] == "exact"
         assert tight["spread"]["upper"] < loose["spread"]["upper"]
@@ -451,7 +451,7 @@ def test_exact_offsets_past_the_budget_say_so(run) -> None:
     arguments = ("--length", "4K", "--offsets", "exact", "--budget", "1e-9", "--quiet")
     result = run("check", "demo:plain", *arguments)
     assert (result.code, result.err) == (0, "")
-    assert "Note (4 heads): exact offsets at 4096 tokens passed the time budget" in " ".join(
+    assert "Note (4 heads): exact offsets at 4096 tokens did not fit the time budget" in " ".join(
         result.out.split()
     )
 
