@@ -19,6 +19,7 @@ from dispersion.errors import ArgumentError
 from dispersion.lengths import DEFAULT_LENGTHS
 from dispersion.offsets import DEFAULT_BUDGET, estimated_seconds
 from dispersion.results import Audit
+from dispersion.token_inputs import check_tokens, skipped_for_tokens
 from dispersion.verdict import Target
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def audit(
     layers: Iterable[int] | None = None,
     heads: Iterable[int] | None = None,
     offsets: str = "free",
+    inputs: str = "ball",
     budget: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     announce: Callable[[str], None] | None = None,
@@ -54,6 +56,8 @@ def audit(
         coefficient, retrieval, sink_tokens: for the default targets.
         layers, heads: only these indices; all by default.
         offsets: "free" (any rotation angles) or "exact" (the real offsets; slow).
+        inputs: "ball" (any input that the norms let through) or "vocabulary" (real token ids,
+            for layers that read the token embedding; the others are skipped).
         budget: seconds that "exact" may take in all, 600 by default; past it heads get the free
             bound and a note.
         progress: called with (layers done, layers in all).
@@ -80,16 +84,23 @@ def audit(
         budget = DEFAULT_BUDGET if budget is None else budget
         if announce:
             announce(_forecast(found, asked, only, budget, count))
-    results = tuple(_run(found, asked, only, offsets, budget, progress, count))
+    skipped = found.skipped
+    if inputs == "ball":
+        results = tuple(_run(found, asked, only, offsets, budget, progress, count))
+    else:
+        _check_inputs(inputs, offsets)
+        results = tuple(_run_tokens(found, asked, only, progress, count))
+        skipped = skipped_for_tokens(found)
     return Audit(
         source=name,
         model={"family": found.family, **found.model},
         targets=asked,
         heads=tuple(sorted(results, key=lambda r: (r.layer, r.module, r.head))),
-        skipped=found.skipped,
+        skipped=skipped,
         refused=found.refused,
         left_out=left_out,
-        provenance=provenance(started, offsets, count) | {"format": checkpoint.format},
+        provenance=provenance(started, offsets, count)
+        | {"format": checkpoint.format, "inputs": inputs},
     )
 
 
@@ -201,6 +212,40 @@ def _run(
                 yield waiting.popleft().result()
         if progress:
             progress(total, total)
+
+
+def _check_inputs(inputs: str, offsets: str) -> None:
+    if inputs != "vocabulary":
+        msg = f"inputs must be 'ball' or 'vocabulary'. Got {inputs!r}."
+        raise ArgumentError(msg)
+    if offsets != "free":
+        msg = (
+            "offsets must be 'free' with inputs 'vocabulary', whose bounds hold at any rotation "
+            f"angles. Got {offsets!r}."
+        )
+        raise ArgumentError(msg)
+
+
+def _run_tokens(
+    found: Plan,
+    targets: tuple[Target, ...],
+    only: frozenset[int] | None,
+    progress: Callable[[int, int], None] | None,
+    threads: int,
+) -> Iterator[HeadResult]:
+    """Layers that read the token embedding; heads in turn, their large products in parallel."""
+    from threadpoolctl import threadpool_limits
+
+    layers = [layer for layer in found.layers if layer.embedding is not None]
+    if not targets:
+        return
+    with threadpool_limits(threads, user_api="blas"):
+        for done, layer in enumerate(layers):
+            if progress:
+                progress(done, len(layers))
+            yield from check_tokens(layer, targets, heads=only)
+        if progress:
+            progress(len(layers), len(layers))
 
 
 def _forecast(

@@ -149,6 +149,13 @@ def cli(ctx: click.Context) -> int | None:
     "Default: free.",
 )
 @click.option(
+    "--inputs",
+    type=click.Choice(["ball", "vocabulary"]),
+    default="ball",
+    help="ball: whatever the norms let through. vocabulary: real token ids, for layers that read "
+    "the token embedding. Default: ball.",
+)
+@click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",

@@ -41,6 +41,7 @@ class Request:
     layers: frozenset[int] | None
     heads: frozenset[int] | None
     offsets: str
+    inputs: str
     budget: float | None
     json_path: str | None
     csv_path: str | None
@@ -154,6 +155,12 @@ def _refuse_contradictions(request: Request) -> None:
     elif request.layers is not None:
         msg = "--layers goes with a checkpoint; two weight files are one layer."
         raise ArgumentError(msg)
+    if request.inputs == "vocabulary" and len(request.paths) == 2:
+        msg = "--inputs vocabulary goes with a checkpoint; two weight files hold no embedding."
+        raise ArgumentError(msg)
+    if request.inputs == "vocabulary" and request.offsets == "exact":
+        msg = "--inputs vocabulary goes with --offsets free: its bounds hold at any angles."
+        raise ArgumentError(msg)
     if request.budget is not None and request.offsets != "exact":
         msg = "--budget goes with --offsets exact."
         raise ArgumentError(msg)
@@ -193,6 +200,7 @@ def _audit(request: Request) -> Audit:
             layers=request.layers,
             heads=request.heads,
             offsets=request.offsets,
+            inputs=request.inputs,
             budget=request.budget,
             progress=progress,
             announce=partial(_warn, request),

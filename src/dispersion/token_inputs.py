@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -11,10 +13,12 @@ import numpy as np
 
 from dispersion import rigor
 from dispersion.checking import Place, check_head
+from dispersion.checkpoint.token_text import token_texts
 from dispersion.embedding import States
 from dispersion.enclosure import Enclosure
 from dispersion.errors import UnsupportedError
 from dispersion.position_norms import largest_norms
+from dispersion.results import Skipped
 from dispersion.token_vectors import Projection, collect
 from dispersion.token_witness import QueryToken, token_witnesses
 from dispersion.verdict import HeadResult, Result, Token, Verdict, VocabularyBound
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dispersion.architectures import LayerPlan
+    from dispersion.architectures import LayerPlan, Plan
     from dispersion.embedding import EmbeddingInput
     from dispersion.head import Head
     from dispersion.verdict import Target
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 ITEMS = 2**16  # token and position combinations up to which all pairs are formed
 VECTORS = 2**29  # bytes of queries held at once, beside the keys
+LATER = "attention that reads what other layers wrote, not token ids"
 CAP = "token embedding"
 NO_WITNESS = "no context of token ids was built: learned positions tie each token to its place"
 BY_NORMS = "token and position combinations are too many to pair: bounded by their norms"
@@ -52,7 +57,8 @@ def check_tokens(
         layer: a layer whose `embedding` is known.
         targets: the questions.
         heads: only these; all by default.
-        name: the text of a token id, or None where it is not known.
+        name: the text of a token id, or None where it is not known; by default what a tokenizer
+            file beside the weights says.
         items: token and position combinations up to which all pairs are formed; beyond, norms
             bound them (about twice as loose).
 
@@ -64,7 +70,8 @@ def check_tokens(
     inputs = layer.embedding
     assert inputs is not None
     inputs.check()
-    name = name or (lambda _: None)
+    if name is None:
+        name = token_texts(inputs.source.info(inputs.tokens)).get
     extras = inputs.extras()
     wanted = (h for h in layer.heads() if heads is None or h[0] in heads)
     for _, group in groupby(wanted, key=lambda h: h[1]):
@@ -75,6 +82,20 @@ def check_tokens(
             yield from _by_products(inputs, found, targets, extras, name)
         else:
             yield from _by_norms(inputs, found, targets, extras, name)
+
+
+def skipped_for_tokens(found: Plan) -> tuple[Skipped, ...]:
+    """What a plan skipped, less the embedding that is now read, and the layers that are not."""
+    read = {n for layer in found.layers if layer.embedding for n in layer.embedding.tables}
+    others = Counter(
+        re.sub(r"(?<=\.)\d+(?=\.)", "*", layer.module)
+        for layer in found.layers
+        if layer.embedding is None
+    )
+    return (
+        *(each for each in found.skipped if each.name not in read),
+        *(Skipped(name, LATER, count) for name, count in others.items()),
+    )
 
 
 def _by_products(

@@ -124,6 +124,44 @@ def parse(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
         raise CheckpointError(msg) from None
 
 
+def read_texts(path: Path, key: str) -> list[str] | None:
+    """A metadata list of texts of any length, such as a vocabulary; None where there is none.
+
+    Raises:
+        CheckpointError: unreadable, truncated or malformed.
+
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _texts(_Cursor(data), key)
+    except _Malformed as error:
+        msg = f"{shown(path)} {error}; it is truncated or malformed. Fetch it again."
+        raise CheckpointError(msg) from None
+    except (OSError, ValueError) as error:
+        msg = f"{shown(path)} cannot be read ({reason(error)})."
+        raise CheckpointError(msg) from None
+
+
+def _texts(cursor: _Cursor, key: str) -> list[str] | None:
+    cursor.skip(4 + 4)
+    _, values = cursor.number("<Q"), cursor.number("<Q")
+    for _ in range(values):
+        name, kind = cursor.text(), cursor.number("<I")
+        if name != key or kind != ARRAY:
+            cursor.value(kind)
+            continue
+        kind, count = cursor.number("<I"), cursor.number("<Q")
+        if kind != STRING:
+            return None
+        texts = []
+        for _ in range(count):
+            length = cursor.number("<Q")
+            start = cursor.skip(length)
+            texts.append(cursor.data[start : start + length].decode("utf-8", "replace"))
+        return texts
+    return None
+
+
 def _parse(cursor: _Cursor, path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
     if cursor.data[:4] != b"GGUF":
         msg = "does not start with GGUF"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dispersion.enclosure import Enclosure
     from dispersion.results import Audit, Refused, Skipped
-    from dispersion.verdict import HeadResult, Target
+    from dispersion.verdict import HeadResult, Target, Token, VocabularyBound
 
 Named = TypeVar("Named", "Skipped", "Refused")
 
@@ -92,6 +92,34 @@ def _head(head: HeadResult) -> dict[str, Any]:
             for result in head.results
         ],
         "notes": list(head.notes),
+        "inputs": head.inputs,
+        "vocabulary": _vocabulary(head.vocabulary),
+    }
+
+
+def _vocabulary(bound: VocabularyBound | None) -> dict[str, Any] | None:
+    if bound is None:
+        return None
+    return {
+        "tokens": bound.tokens,
+        "largest": _number(bound.largest),
+        "median": _number(bound.median),
+        "ball": _number(bound.ball),
+        "method": bound.method,
+        "query": _token(bound.query),
+        "top": _token(bound.top),
+        "bottom": _token(bound.bottom),
+    }
+
+
+def _token(token: Token | None) -> dict[str, Any] | None:
+    if token is None:
+        return None
+    return {
+        "id": token.id,
+        "position": token.position,
+        "type": token.type,
+        "text": token.text,
     }
 
 

@@ -21,6 +21,7 @@ from dispersion.report.rounding import (
     round_down,
     round_up,
 )
+from dispersion.report.token_table import token_table
 from dispersion.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def render(
         _answer(audit, width, style),
         _sentences(audit, width),
         _details(audit, width, style, per_head=per_head),
+        token_table(audit, width, style),
         _notes(audit, width),
         _without_answer(audit, width),
         [style.dim(line) for line in paragraph(wording.LEGEND, width)] if audit.heads else [],
