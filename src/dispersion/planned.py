@@ -12,13 +12,13 @@ from dispersion.schedules import CONSTANT, Schedule
 
 if TYPE_CHECKING:
     from dispersion.enclosure import Estimate
-    from dispersion.verdict import Target
+    from dispersion.verdict import Retrieval, Target
 
 Norm = Literal["headwise", "layerwise", "l2", "none"]
-Retrieval = Literal["one", "any"]
 Quantity = Literal["gain", "sigma", "temperature", "log_factor", "head_dim"]
 
 WIDEST = 2**14
+RETRIEVALS: tuple[Retrieval, ...] = ("one", "any")
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,13 @@ class PlannedHead:
             raise ArgumentError(msg)
         _whole("rank", self.rank, self.head_dim, "head_dim")
         _whole("window", self.window, 2**53)
-        _whole("heads", self.heads, 2**20)
+        _whole("heads", self.heads, WIDEST)
         _positive("scale", self.scale)
         _positive("soft_cap", self.soft_cap)
         _positive("temperature", self.temperature)
-        gain = self.gain if isinstance(self.gain, Enclosure) else Enclosure.exact(self.gain)
-        if not 0 <= gain.lower <= gain.upper < math.inf:
+        gain = self.gain
+        ends = (gain.lower, gain.upper) if isinstance(gain, Enclosure) else (gain,)
+        if not all(0 <= end < math.inf for end in ends):
             msg = f"gain must be finite and 0 or more: give absolute values. Got {self.gain}."
             raise ArgumentError(msg)
         if self.sink is not None and not math.isfinite(self.sink):
@@ -220,7 +221,7 @@ class HeadPlan:
         largest_logit: largest |logit| before schedule, cap and temperature; all singular values of
             the joint matrix are at most this (upper).
         retrievals: what was asked for: one token, any token or both.
-        lengths: one entry per target, in rising order of length.
+        lengths: one entry per length and coefficient, in rising order.
         longest: per retrieval, the largest length at which the longest target's coefficient is not
             ruled out, inf where none is; empty where the schedule depends on the length, since
             ceilings may then rise again.

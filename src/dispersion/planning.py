@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import arb
 
 from dispersion import rigor, rigor_capacity
-from dispersion.balls import in_precision, product, quotient, round_up, sqrt_enclosure
+from dispersion.balls import in_precision, product, quotient, round_up
+from dispersion.budget import Budget, layerwise_budget
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.lengths import DEFAULT_LENGTHS, LONGEST
 from dispersion.planned import (
+    RETRIEVALS,
     WIDEST,
     HeadPlan,
     LengthPlan,
@@ -32,7 +33,6 @@ from dispersion.planned import (
     NormComparison,
     PlannedHead,
     Quantity,
-    Retrieval,
 )
 from dispersion.schedules import Schedule
 from dispersion.solving import Turn, turning_point, whole_turning_point
@@ -41,44 +41,41 @@ from dispersion.verdict import Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PlannedHead", "largest_logit", "plan_head"]
+    from dispersion.verdict import Retrieval
+
+__all__ = ["PlannedHead", "largest_logit", "plan_head", "plan_length"]
 
 _UNLIMITED = Enclosure.exact(math.inf)
+_DISTANCE = 2.0**-22  # of a solved value and its neighbour: well below the digits printed
 
 
-def plan_head(
-    head: PlannedHead,
-    targets: Sequence[Target] | None = None,
-    *,
-    retrieval: Retrieval | None = None,
-) -> HeadPlan:
+def plan_head(head: PlannedHead, targets: Sequence[Target] | None = None) -> HeadPlan:
     """Bound a planned head at each target, and solve for what the longest one takes.
 
     Args:
         head: the head.
-        targets: lengths and coefficients; by default ½ at 4K to 1M tokens.
-        retrieval: solve only for "one" token or for "any" token; both by default.
+        targets: lengths and coefficients; what is solved for covers every retrieval among them.
+            By default ½ at 4K to 1M tokens, for one token and for any.
 
     Raises:
-        ArgumentError: no target, a target with sink tokens, or an unknown retrieval.
+        ArgumentError: no target, or one with sink tokens.
     """
-    targets = [Target(n) for n in DEFAULT_LENGTHS] if targets is None else list(targets)
+    if targets is None:
+        targets = [Target(n, retrieval=kind) for n in DEFAULT_LENGTHS for kind in RETRIEVALS]
     if not targets or any(target.sink_tokens for target in targets):
-        msg = "targets must be one or more, about one token each (sink_tokens=0)."
+        msg = "targets must be one or more, about single tokens (sink_tokens=0)."
         raise ArgumentError(msg)
-    if retrieval not in (None, "one", "any"):
-        msg = f"retrieval must be one or any, or None for both. Got {retrieval!r}."
-        raise ArgumentError(msg)
-    targets.sort(key=lambda target: (target.length, target.coefficient))
-    retrievals: tuple[Retrieval, ...] = ("one", "any") if retrieval is None else (retrieval,)
-    logit = largest_logit(head)
+    retrievals = tuple(kind for kind in RETRIEVALS if any(kind == t.retrieval for t in targets))
+    asked = sorted({(target.length, target.coefficient) for target in targets})
+    targets = [Target(length, coefficient) for length, coefficient in asked]
+    rows = tuple(plan_length(head, target) for target in targets)
     return HeadPlan(
         head=head,
-        largest_logit=logit.upper,
+        largest_logit=largest_logit(head).upper,
         retrievals=retrievals,
-        lengths=tuple(_at_length(head, target, logit) for target in targets),
+        lengths=rows,
         longest={
-            kind: _longest(head, targets[-1].coefficient, kind)
+            kind: _longest(head, targets[-1].coefficient, kind, rows[-1].retrievable)
             for kind in retrievals
             if not head.schedule.varies
         },
@@ -97,21 +94,27 @@ def largest_logit(head: PlannedHead) -> Enclosure:
         return Enclosure.exact(head.sigma or 0.0)
     if head.norm == "l2":
         return product(1.0 if head.scale is None else head.scale, head.gain)
-    shared = (head.heads or 1) * head.groups if head.norm == "layerwise" else 1
-    radii = product(sqrt_enclosure(shared), head.head_dim)
-    if head.scale is None:
-        radii = quotient(radii, sqrt_enclosure(head.head_dim))
-    return product(1.0 if head.scale is None else head.scale, radii, head.gain)
+    return _budget(head).single
 
 
-def _at_length(head: PlannedHead, target: Target, logit: Enclosure) -> LengthPlan:
-    n, p = target.length, target.coefficient
+def _budget(head: PlannedHead) -> Budget:
+    """T11 for the head's layer; under headwise norm every head is a layer of its own."""
+    groups: tuple[int, ...] = (1,)
+    if head.norm == "layerwise" and head.heads is not None:
+        groups = (head.heads // head.groups,) * head.groups
+    return layerwise_budget(groups, head.head_dim, gain=head.gain, scale=head.scale)
+
+
+def plan_length(head: PlannedHead, target: Target) -> LengthPlan:
+    """What the head can do at one length, for one token and for any, with nothing solved for."""
+    n, p, logit = target.length, target.coefficient, largest_logit(head)
     items = _items(head, n)
     spread, kappa = _spread(head, n, logit), _kappa(head, n, logit).upper
     rank = head.directions
     proved = [rigor_capacity.log_capacity(np.full(rank, kappa)).upper]
     if kappa <= rank:
         proved.append(rigor_capacity.flat_log_capacity(rank, kappa).upper)
+    capacity = _exp_up(min(proved))
     one, every = _one(head, n, logit), _any(head, n, logit)
     # A soft cap bends every row but that of a token that wins it, and so holds half of it.
     bent = every if head.soft_cap is None else max(0.5, every)
@@ -122,12 +125,12 @@ def _at_length(head: PlannedHead, target: Target, logit: Enclosure) -> LengthPla
         one_ceiling=one,
         any_ceiling=min(one, bent),
         log_capacity=min(proved),
-        capacity=_exp_up(min(proved)),
+        capacity=capacity,
         flat_estimate=(
             None if kappa <= rank else rigor_capacity.flat_log_capacity_estimate(rank, kappa)
         ),
         retrievable=(
-            math.inf if head.soft_cap is not None and p < 0.5 else _retrievable(rank, kappa, p)
+            math.inf if head.soft_cap is not None and p < 0.5 else _retrievable(kappa, capacity, p)
         ),
         entropy_floor=None if head.sink is not None else rigor.min_entropy(items, spread).lower,
         one_ruled_out=_ruled_out(head, n, p, "one", logit),
@@ -140,14 +143,15 @@ def _exp_up(log: float) -> float:
     return round_up(arb(log).exp())
 
 
-@lru_cache(maxsize=16)  # without a schedule every length asks the same
-def _retrievable(rank: int, kappa: float, p: float) -> float:
-    """The largest number of keys for which T12 to T13′ do not rule p out for each."""
-    spectrum = np.full(rank, kappa)
+def _retrievable(kappa: float, capacity: float, p: float) -> float:
+    """The largest number of keys for which neither T12 nor N/keys < p rules p out for each."""
     turn = whole_turning_point(
-        lambda keys: rigor_capacity.any_token_ceiling(keys, spectrum).upper < p, 1, LONGEST
+        lambda keys: rigor_capacity.simplex_ceiling(keys, kappa).upper < p, 1, LONGEST
     )
-    return math.inf if turn.yes is None else turn.yes - 1
+    most = quotient(capacity, p).upper
+    if turn.yes is not None:
+        most = min(most, turn.yes - 1)
+    return float(math.floor(most)) if most <= LONGEST else math.inf
 
 
 def _items(head: PlannedHead, n: int) -> int:
@@ -191,12 +195,21 @@ def _ruled_out(
         return True
     if retrieval == "one" or (head.soft_cap is not None and p < 0.5):
         return False
-    return _any(head, n, logit) < p
+    keys, kappa = _items(head, n) - 1, _kappa(head, n, logit).upper
+    if keys <= 1 or math.isinf(kappa):
+        return False
+    # T12 alone is quick, and often enough.
+    return rigor_capacity.simplex_ceiling(keys, kappa).upper < p or _any(head, n, logit) < p
 
 
-def _longest(head: PlannedHead, p: float, retrieval: Retrieval) -> float:
-    turn = whole_turning_point(lambda n: _ruled_out(head, n, p, retrieval), 1, LONGEST)
-    return math.inf if turn.yes is None else turn.yes - 1
+def _longest(head: PlannedHead, p: float, retrieval: Retrieval, retrievable: float) -> float:
+    """The largest length not ruled out, for a schedule that is constant."""
+    turn = whole_turning_point(lambda n: _ruled_out(head, n, p, "one"), 1, LONGEST)
+    longest = math.inf if turn.yes is None else turn.yes - 1
+    most = retrievable + 1  # the query's own key is in the row too
+    if retrieval == "one" or (head.window is not None and head.window <= most):
+        return longest
+    return min(longest, most)
 
 
 def _needs(head: PlannedHead, target: Target, retrieval: Retrieval) -> list[Need]:
@@ -217,7 +230,7 @@ def _needs(head: PlannedHead, target: Target, retrieval: Retrieval) -> list[Need
             _strength(lambda value: enough(stronger(value)), enough(head, _UNLIMITED)),
         )
     ]
-    turn = turning_point(lambda x: enough(replace(head, temperature=1 / x)))
+    turn = turning_point(lambda x: enough(replace(head, temperature=1 / x)), distance=_DISTANCE)
     found.append(
         need(
             "temperature",
@@ -253,21 +266,21 @@ def _strength(enough: Callable[[float], bool], ever: bool) -> Turn:
     """The turning point in a factor on the logits, 0 included; `ever` at infinity."""
     if enough(0.0):
         return Turn(None, 0.0)
-    return turning_point(enough) if ever else Turn(math.inf, None)
+    return turning_point(enough, distance=_DISTANCE) if ever else Turn(math.inf, None)
 
 
 def _compare_norms(head: PlannedHead, target: Target) -> NormComparison | None:
     if head.norm not in ("headwise", "layerwise") or head.heads is None:
         return None
     headwise, layerwise = replace(head, norm="headwise"), replace(head, norm="layerwise")
-    one, alone = largest_logit(headwise), largest_logit(layerwise)
+    one, budget = largest_logit(headwise), _budget(layerwise)
     return NormComparison(
         heads=head.heads,
         key_heads=head.groups,
         headwise=one.upper,
-        layerwise=alone.upper,
-        mean=one.upper,
-        layerwise_mean=product(one, sqrt_enclosure(head.groups)).upper,
-        headwise_plan=_at_length(headwise, target, one),
-        layerwise_plan=_at_length(layerwise, target, alone),
+        layerwise=budget.single.upper,
+        mean=budget.mean.upper,
+        layerwise_mean=quotient(budget.apart, head.heads).upper,
+        headwise_plan=plan_length(headwise, target),
+        layerwise_plan=plan_length(layerwise, target),
     )

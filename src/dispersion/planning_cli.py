@@ -171,20 +171,21 @@ def plan(json_path: str | None, **options: Any) -> int:
               dispersion plan --head-dim 64 --norm layerwise --heads 8
     """  # noqa: D301 - click reads the backspace itself
     from dispersion.commands import publish
+    from dispersion.planned import RETRIEVALS
     from dispersion.planning import plan_head
     from dispersion.report.plan_json import plan_to_json
     from dispersion.report.plan_report import render_plan
     from dispersion.verdict import Target
 
     coefficient, retrieval = options.pop("coefficient"), options.pop("retrieval")
-    targets = [Target(n, coefficient) for n in options.pop("lengths") or DEFAULT_LENGTHS]
+    targets = [
+        Target(length, coefficient, retrieval=kind)
+        for length in options.pop("lengths") or DEFAULT_LENGTHS
+        for kind in RETRIEVALS
+        if retrieval in (kind, "both")
+    ]
     head = _planned_head(**options)
-    return publish(
-        lambda: plan_head(head, targets, retrieval=None if retrieval == "both" else retrieval),
-        render_plan,
-        plan_to_json,
-        json_path,
-    )
+    return publish(lambda: plan_head(head, targets), render_plan, plan_to_json, json_path)
 
 
 def _planned_head(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_FINE = 2.0**-36  # relative distance of the two ends, far below any digit that is printed
+FINE = 2.0**-36
 _REACH = 200  # doublings tried on either side of 1
 
 
@@ -22,8 +22,8 @@ class Turn(NamedTuple):
     yes: float | None
 
 
-def turning_point(holds: Callable[[float], bool]) -> Turn:
-    """Find where `holds` turns true on the positive numbers, to 11 digits.
+def turning_point(holds: Callable[[float], bool], *, distance: float = FINE) -> Turn:
+    """Find where `holds` turns true on the positive numbers, within a relative distance.
 
     Searched within 2^±200; `no` is None where it holds at the low end, `yes` where it does not
     hold at the high end.
@@ -39,7 +39,7 @@ def turning_point(holds: Callable[[float], bool]) -> Turn:
             low, high = high, high * 2
             if high > 2.0**_REACH:
                 return Turn(low, None)
-    while high - low > _FINE * low:
+    while high - low > distance * low:
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return Turn(low, high)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dispersion.enclosure import Enclosure, Estimate
 from dispersion.lengths import format_length
+from dispersion.planned import WIDEST
 from dispersion.report.layout import Column, Style, paragraph, table
 from dispersion.report.rounding import (
     print_ceiling,
@@ -17,7 +18,7 @@ from dispersion.report.rounding import (
 from dispersion.report.wording import percent
 
 if TYPE_CHECKING:
-    from dispersion.planned import HeadPlan, LengthPlan, Need, NormComparison, PlannedHead
+    from dispersion.planned import HeadPlan, LengthPlan, Need, NormComparison, PlannedHead, Quantity
 
 DIGITS = 5  # so that rounding moves a solved value by far less than 0.1 %
 _NAMES = {
@@ -55,9 +56,9 @@ def _title(plan: HeadPlan, width: int, style: Style) -> list[str]:
     longest = plan.lengths[-1]
     if plan.head.schedule.varies or plan.head.soft_cap or plan.head.temperature != 1:
         through = [
-            *(["schedule"] if plan.head.schedule.varies else []),
-            *(["cap"] if plan.head.soft_cap else []),
-            *(["temperature"] if plan.head.temperature != 1 else []),
+            *(["the schedule"] if plan.head.schedule.varies else []),
+            *(["the cap"] if plan.head.soft_cap else []),
+            *(["the temperature"] if plan.head.temperature != 1 else []),
         ]
         spread += f"; after {' and '.join(through)} a row spreads by at most "
         spread += f"{round_up(longest.spread)} at {format_length(longest.target.length)}."
@@ -118,10 +119,10 @@ def _lengths(plan: HeadPlan, width: int, style: Style) -> list[str]:
         columns.append(Column("entropy ≥", [round_down(r.entropy_floor or 0.0, 3) for r in rows]))
     columns.append(Column("ruled out", [_ruled_out(plan, row) for row in rows]))
     lines, _ = table(columns, width, style)
-    asked = " and ".join(
-        {"one": "one token", "any": "every token of a context"}[kind] for kind in plan.retrievals
-    )
-    return [style.bold(f"How much attention can {asked} get? Asked for: {_share(plan)}"), *lines]
+    asked = {"one": "one token", "any": "every token of a context"}
+    who = " and ".join(asked[kind] for kind in plan.retrievals)
+    title = f"How much can {who} get? Asked for: {_share(plan)}"
+    return [*(style.bold(line) for line in paragraph(title, width)), *lines]
 
 
 def _any(row: LengthPlan) -> str:
@@ -197,19 +198,20 @@ def _needs(plan: HeadPlan, width: int, style: Style) -> list[str]:
     columns[0] = Column("", [cell.ljust(names) for cell in columns[0].cells])
     lines, _ = table(columns, width, style)
     share, length = percent(target.coefficient), format_length(target.length)
-    title = style.bold(f"What {share} at {length} takes, with all other numbers as planned")
-    remarks = []
-    if any(need.meets is None for need in plan.needs):
-        remarks.append("none: no value is enough" + _why_none(plan.head))
-    if any(need.ruled_out is None for need in plan.needs):
-        remarks.append("all: no value is ruled out")
+    title = f"What {share} at {length} takes, with all other numbers as planned"
     note = "Each value is not ruled out, but 0.1% short of it is (one less for head_dim)."
-    if remarks:
-        note += f" {'; '.join(remarks).capitalize()}."
-    return [title, *lines, *paragraph(note, width)]
+    none = {need.quantity for need in plan.needs if need.meets is None}
+    if none:
+        note += " None: no value is enough" + _why_none(plan.head, none) + "."
+    if any(need.ruled_out is None for need in plan.needs):
+        note += " All: no value is ruled out."
+    titles = [style.bold(line) for line in paragraph(title, width)]
+    return [*titles, *lines, *paragraph(note, width)]
 
 
-def _why_none(head: PlannedHead) -> str:
+def _why_none(head: PlannedHead, quantities: set[Quantity]) -> str:
+    if quantities == {"head_dim"}:
+        return f" up to {WIDEST:,}"
     return "" if head.soft_cap is None else " against the soft cap"
 
 
@@ -255,9 +257,11 @@ def _norms(norms: NormComparison, width: int, style: Style) -> list[str]:
         width,
         style,
     )
-    title = style.bold("Headwise or layerwise QK norm?")
-    sizes = f"{norms.heads} heads over {norms.key_heads} key heads, upper bounds (T11)"
-    return [*paragraph(f"{title} {sizes}", width), *lines]
+    title = (
+        f"Headwise or layerwise QK norm, {norms.heads} heads over {norms.key_heads} key heads: "
+        "upper bounds (T11)"
+    )
+    return [*(style.bold(line) for line in paragraph(title, width)), *lines]
 
 
 def _legend(plan: HeadPlan) -> str:
