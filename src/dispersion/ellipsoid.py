@@ -34,7 +34,8 @@ class Ellipsoid:
         sizes: upper bounds on the row norms of F, shape (head_dim,).
         coefficient: entry (i, j) of `gram` is off by at most coefficient · sizes[i] · sizes[j].
         row_error: every point of the exact set differs in coordinate i by at most this from some
-            point of the ellipsoid; None where it lies inside.
+            point of the ellipsoid; None where it lies inside. Without an offset, row i of the
+            exact F differs from that of F by at most this in 2-norm.
 
     """
 

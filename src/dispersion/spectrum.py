@@ -133,7 +133,10 @@ def _covered(head: Head, query: BallImage, keys: Cover) -> NDArray[np.float64]:
     queries = cover(query, keep=nothing)
     values = singular_values_upper(queries, keys.factor.T)
     if keys.slack:
-        values = values + keys.slack * queries.norm_upper() * _UP
+        # A ball of radius slack beside the cover: one ellipsoid holds their sum, at any ratio.
+        extra = keys.slack * queries.norm_upper() * _UP
+        ratio = max(extra / float(values[0]), 2.0**-60) if values[0] > 0 else 1.0
+        values = np.sqrt(values**2 * (1 + ratio) + extra**2 * (1 + 1 / ratio)) * (1 + 2.0**-48)
     return values * (head.scale.upper * _UP)
 
 
