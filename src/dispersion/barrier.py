@@ -117,6 +117,13 @@ class _Batch:
         self.freedom = 2 * self.size + self.used.sum(axis=1)
         forms = self._forms(np.arange(count), self.logs, self.multipliers)
         tops = np.stack([np.linalg.eigvalsh(m)[:, -1] for m in forms])
+        even = np.sqrt(np.abs(tops[1] / tops[0]))
+        self.logs += np.log(even)[:, None]
+        for side, factor in enumerate((even, 1 / even)):
+            tops[side] *= factor
+            forms[side] *= factor[:, None, None]
+            mine = slice(0, self.split) if side == 0 else slice(self.split, None)
+            self.multipliers[:, mine] *= np.where(self.used[:, mine], factor[:, None], 1.0)
         self.levels = tops + _START * self.size / 2
         self.merit, self.inverses = self._merit(np.arange(count), self.levels, forms)
         self.merit -= np.where(self.used, np.log(self.multipliers), 0.0).sum(axis=1)

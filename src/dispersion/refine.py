@@ -49,6 +49,7 @@ _ROOT_SPAN = 32  # leading directions of each side in which the scales are tuned
 _SPAN = 24  # and in which cells are solved
 _GAP = 2e-3  # accuracy of the scales; cells stop at a few times that
 _PARENTS = 4  # cells cut at a time
+_TINIEST = 2.0**-100  # scales that change by more than this are not used
 _NARROWEST, _WIDEST = math.radians(4), math.radians(26)
 
 
@@ -66,26 +67,55 @@ def rotated_norm(
         pairs: shape (head_dim/2, 2); together they name every coordinate.
 
     """
-    order = pairs.T.ravel()
-    sides = (queries, keys)
-    frame = frame_at(sides, scales, order, _ROOT_SPAN)
-    if frame is None:
+    sides, order = (queries, keys), pairs.T.ravel()
+    try:
+        # Nothing found in floats is trusted, so strange heads may do strange things there.
+        with np.errstate(all="ignore"):
+            start = _start(sides, scales, order)
+    except np.linalg.LinAlgError:
+        start = None
+    if start is None:
         return plain_norm(queries, keys, scales)
-    none = _stacked([()], frame.rows[0].shape[1])
-    found = barrier.solve(frame.rows, (none, none), np.zeros((1, len(pairs))), gap=_GAP)
-    tuned = frame.scales(found.logs[0])
-    plain = plain_norm(queries, keys, tuned)
-    if plain > frame.value:
+    plain, tuned = plain_norm(queries, keys, start.tuned), start.tuned
+    if plain > start.value:
         before = plain_norm(queries, keys, scales)
         plain, tuned = (plain, tuned) if plain < before else (before, scales)
-    frame = frame_at(sides, tuned, order, _SPAN)
+    goal = GOAL * start.reached
+    if plain <= goal:
+        return plain
+    try:
+        with np.errstate(all="ignore"):
+            frame = frame_at(sides, tuned, order, _SPAN)
+            if frame is None:
+                return plain
+            covers = (Covered.by(queries), Covered.by(keys))
+            cells = _Tree(frame, goal / frame.value).grow(covers)
+    except np.linalg.LinAlgError:
+        return plain
+    return min(plain, certified(*covers, cells, goal))
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """Better scales than the given ones, the value of those, and the largest logit found."""
+
+    tuned: NDArray[np.float64]
+    value: float
+    reached: float
+
+
+def _start(
+    sides: tuple[Ellipsoid, Ellipsoid], scales: NDArray[np.float64], order: NDArray[np.intp]
+) -> _Start | None:
+    frame = frame_at(sides, scales, order, _ROOT_SPAN)
     if frame is None:
-        return plain
-    tree = _Tree(frame)
-    if plain <= GOAL * tree.reached:
-        return plain
-    covers = (Covered.by(queries), Covered.by(keys))
-    return min(plain, certified(*covers, tree.grow(covers), GOAL * tree.reached))
+        return None
+    none = _stacked([()], frame.rows[0].shape[1])
+    found = barrier.solve(frame.rows, (none, none), np.zeros((1, len(order) // 2)), gap=_GAP)
+    tuned = frame.scales(found.logs[0])
+    usable = np.all((tuned > _TINIEST * scales) & (tuned < scales / _TINIEST))
+    reached = frame.ascent(found.states[:, 0]) * frame.value
+    return _Start(tuned if usable else scales, frame.value, reached)
 
 
 def plain_norm(queries: Ellipsoid, keys: Ellipsoid, scales: NDArray[np.float64]) -> float:
@@ -110,8 +140,8 @@ class _Node:
 class _Tree:
     """The cells of a head, cut where the bound is largest."""
 
-    def __init__(self, frame: Frame) -> None:
-        self.frame = frame
+    def __init__(self, frame: Frame, goal: float) -> None:
+        self.frame, self.goal = frame, goal
         whole = _Node(
             1.0,
             ((), ()),
@@ -122,12 +152,6 @@ class _Tree:
             np.zeros((2, 0, 0)),
         )
         self.root = self._solved([whole], enough=0.0)[0]
-        self.goal = GOAL * frame.ascent(self.root.states)
-
-    @property
-    def reached(self) -> float:
-        """The largest logit found."""
-        return self.goal / GOAL * self.frame.value
 
     def grow(self, covers: tuple[Covered, Covered]) -> list[Cell]:
         """Cells that cover both sides."""
