@@ -1,5 +1,7 @@
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -349,3 +351,25 @@ def test_help_shows_every_option_and_examples(run, command: str) -> None:
     assert len(examples) >= 3
     for example in examples:
         assert run(*example.split()).code == 0
+
+
+@pytest.mark.parametrize("command", ["plan", "bound"])
+def test_the_readme_shows_what_is_printed(run, monkeypatch, command: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    ((arguments, shown),) = re.findall(
+        rf"    \$ dispersion {command} (.+)\n((?:    .*\n|\n)+)", text
+    )
+    printed = run(command, *arguments.split()).out.splitlines()
+    lines = [line.removeprefix("    ") for line in shown.splitlines()]
+    assert lines[: len(printed)] == printed
+
+
+@pytest.mark.parametrize("command", ["plan", "bound"])
+def test_help_imports_nothing_heavy(command: str) -> None:
+    code = (
+        f"import sys; from dispersion.cli import main; main([{command!r}, '--help']);"
+        "print(sorted({'numpy', 'scipy', 'jax', 'flint', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.splitlines()[-1] == b"[]"

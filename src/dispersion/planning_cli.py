@@ -120,7 +120,12 @@ def bound(lengths: tuple[int, ...] | None, json_path: str | None, **options: Any
     "length) or llama4:A,L. Default: constant:1.",
 )
 @click.option("--soft-cap", type=float, metavar="C", help="Logits are C·tanh(z/C).")
-@click.option("--sink", type=float, metavar="B", help="Logit of a sink; 0 is softmax-off-by-one.")
+@click.option(
+    "--sink",
+    type=float,
+    metavar="B",
+    help="Logit of a sink, as the softmax sees it; 0 is softmax-off-by-one.",
+)
 @click.option(
     "--window",
     callback=reading(read_lengths),
