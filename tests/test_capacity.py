@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from capacity_checks import (
     FLAT,
@@ -210,22 +211,54 @@ def true_log_mean(d, kappa):
         return kappa + mp.log(mass / weight)
 
 
+def true_flat(d, kappa):
+    """The least of the bounds with a uniform measure on one sphere, over its radius."""
+    mean = true_log_mean(d, kappa)
+    if mean <= mp.mpf(kappa) / 2:
+        return mp.mpf(kappa) - mean
+    with mp.workdps(30):
+        root = mp.findroot(
+            lambda s: true_log_mean(d, s) - mp.mpf(kappa) / 2,
+            (mp.mpf(kappa) / 2, mp.mpf(kappa)),
+            solver="anderson",
+        )
+        return true_log_mean(d, root**2 / kappa)
+
+
 @pytest.mark.parametrize("d", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize("kappa", [1e-6, 0.5, 3.0, 8.0, 60.0])
 def test_flat_bounds_are_those_of_the_sphere(d, kappa):
-    mean = true_log_mean(d, kappa)
-    direct = mp.mpf(kappa) - mean
-    true = direct if kappa <= d else max(direct, mean)
+    true = true_flat(d, kappa)
     found = rigor_capacity.flat_log_capacity(d, kappa)
     room = mp.mpf(10) ** -16 * (1 + true)  # the quadrature's own
     assert found.lower - room <= true <= found.upper + room
-    assert found.upper - found.lower <= 2.0**-50 * (1 + found.upper)
+    assert found.upper - found.lower <= 2.0**-49 * (1 + found.upper)
+    direct = mp.mpf(kappa) - true_log_mean(d, kappa)
     estimate = rigor_capacity.flat_log_capacity_estimate(d, kappa)
     assert isinstance(estimate, Estimate)
     assert estimate.value == pytest.approx(float(direct), rel=1e-12)
+    assert estimate.value <= found.upper
     wide = rigor_capacity.flat_log_capacity(d, Enclosure(kappa / 2, kappa))
     assert wide.upper == found.upper
     assert wide.lower == rigor_capacity.flat_log_capacity(d, kappa / 2).lower
+
+
+@pytest.mark.parametrize(("d", "kappa"), [(1, 2.0), (4, 8.0), (8, 24.0)])
+def test_the_potential_of_a_sphere_is_least_at_an_end(d, kappa):
+    """The step of T13′'s proof that needs it, and the bound at radii other than the best."""
+    found = rigor_capacity.flat_log_capacity(d, kappa).upper
+
+    def log_mean(y):
+        y = np.maximum(y, 1e-9)
+        power = (d / 2 - 1) * np.log(2 / y)
+        return special.gammaln(d / 2) + power + np.log(special.ive(d / 2 - 1, y)) + y
+
+    for radius in np.linspace(0.2, 1.4, 13) * math.sqrt(kappa):
+        x = np.linspace(0, math.sqrt(kappa), 200)
+        logs = log_mean(radius * x) - (x**2 + radius**2) / 2
+        assert logs.min() >= min(logs[0], logs[-1]) - 1e-12
+        energy = log_mean(radius**2) - radius**2
+        assert energy - 2 * logs.min() >= found - 1e-12
 
 
 def test_the_flat_bound_is_below_t13_and_t1_where_it_is_proved():

@@ -210,7 +210,8 @@ def test_polygons_attain_t13_prime_but_for_a_bessel_function():
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "kappa"), [(12, 2, 2.0), (30, 3, 3.0), (48, 4, 4.0), (60, 3, 2.0), (80, 5, 5.0)]
+    ("n", "d", "kappa"),
+    [(12, 2, 2.0), (30, 3, 3.0), (48, 4, 4.0), (60, 3, 2.0), (80, 5, 5.0), (64, 4, 6.0)],
 )
 def test_flat_spectra_are_within_five_percent(n, d, kappa):
     reached = best_context(n, [kappa] * d, steps=240).coefficient

@@ -17,8 +17,9 @@ from dispersion._arrays import check
 from dispersion._enclosing import between, checked, clipped, count_of
 from dispersion.balls import Number, in_precision, round_down, round_up
 from dispersion.capacity import water_level
-from dispersion.enclosure import Enclosure, Estimate
+from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
+from dispersion.rigor_flat import flat_log_capacity, flat_log_capacity_estimate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,41 +96,6 @@ def simplex_ceiling(n: int, singular_value: Number) -> Enclosure:
 
 
 @in_precision
-def flat_log_capacity(dimension: int, singular_value: Number) -> Enclosure:
-    """The T13′ bound on log N when no singular value exceeds κ. **upper**.
-
-    At most `dimension` singular values are not 0.
-
-    κ − log M(κ) for κ ≤ dimension, with M(κ) = Γ(d/2)(2/κ)^(d/2−1) I_(d/2−1)(κ): the exact capacity
-    of a flat spectrum as n → ∞. No finite context attains it, but regular polygons (d = 2) reach
-    1/(1 + 2Σ_k I_kn(κ)/I_0(κ)) of it. Beyond, the larger of that and log M(κ), which is proved but
-    loose.
-
-    Raises:
-        ArgumentError: dimension is not a whole number of at least 1, or the value is negative,
-            infinite or nan.
-    """
-    d = count_of("dimension", dimension)
-    low, high = checked("singular_values", singular_value)
-    mean = between(lambda kappa: _log_mean(d, kappa), low, high)
-    direct = Enclosure(
-        max(0.0, round_down(arb(low) - _log_mean(d, low))),
-        round_up(arb(high) - _log_mean(d, high)),
-    )
-    if high <= d:
-        return direct
-    return Enclosure(max(direct.lower, mean.lower), max(direct.upper, mean.upper))
-
-
-@in_precision
-def flat_log_capacity_estimate(dimension: int, singular_value: float) -> Estimate:
-    """κ − log M(κ) for any κ: a conjecture above `dimension`, hence an estimate (T13′)."""
-    d = count_of("dimension", dimension)
-    check("singular_values", singular_value)
-    return Estimate(float((arb(singular_value) - _log_mean(d, singular_value)).mid()))
-
-
-@in_precision
 def steep_ceiling(n: int, second: Number, first: Number | None = None) -> Enclosure:
     """1/(1+(⌈n/2⌉−1)e^(−2κ_2)+⌊n/2⌋e^(−2κ_1)) from the two largest singular values (T13″).
 
@@ -177,8 +143,7 @@ def any_token_ceiling(
     if rank == 0:
         return share(Enclosure.exact(0.0), n)
     found = [simplex_ceiling(n, float(kappa[0])), share(log_capacity(kappa), n)]
-    if kappa[0] <= rank:
-        found.append(share(flat_log_capacity(rank, float(kappa[0])), n))
+    found.append(share(flat_log_capacity(rank, float(kappa[0])), n))
     if steep:
         second = float(kappa[1]) if len(kappa) > 1 else 0.0
         found.append(steep_ceiling(n, second, float(kappa[0])))
@@ -225,19 +190,6 @@ def _pull(kappa: NDArray[np.float64], t: Any) -> Any:
         if value > float(t.mid()):
             total += (arb(float(value)) - t) / (2 * arb(float(value)) - t)
     return total
-
-
-def _log_mean(d: int, kappa: float) -> Any:
-    """The logarithm of the mean of e^(κ x) over the unit sphere's first coordinate."""
-    if kappa == 0:
-        return arb(0)
-    if d == 1:
-        return arb(kappa).cosh().log()
-    half = arb(d) / 2
-    x = arb(kappa)
-    # The scaled Bessel function keeps e^κ out, which may be beyond any exponent.
-    bessel = x.bessel_i(half - 1, scaled=True)
-    return half.lgamma() + (half - 1) * (2 / x).log() + bessel.log() + x
 
 
 def _values(singular_values: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
