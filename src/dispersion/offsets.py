@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dispersion import rigor, witness
-from dispersion.cholesky import UNIT_ROUNDOFF
+from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper, norm_upper
 from dispersion.covers import factor, rotated_mask, rotated_offset
 from dispersion.ellipsoid import best_weight, cover
 
@@ -235,10 +235,11 @@ class _Offsets:
         """R(lag) applied to every column of a (head_dim, r) matrix, transposed: (r, head_dim)."""
         return self.rotary.rotate(root.T, np.full(root.shape[1], lag), length=self.length)
 
-    def angle_slack(self, lag: int) -> float:
-        """What inexact angles can add to a single logit, before the scale."""
-        angle = abs(lag) * self.fastest * _ANGLE_ROUNDING + 16 * UNIT_ROUNDOFF
-        return self.slack * angle * _UP
+    def angle_slack(self, lag: int, root: NDArray[np.float64]) -> float:
+        """What inexact angles and the rounding of a turned root can add to a logit."""
+        angle = abs(lag) * self.fastest * _ANGLE_ROUNDING
+        rounding = 16 * UNIT_ROUNDOFF * norm_upper(root.ravel()) * self.key.norm_upper
+        return (self.slack * angle + rounding) * _UP
 
     def query_slack(self, share: float) -> float:
         """What the query matrix lacks of the exact one can add to a single logit."""
@@ -253,7 +254,7 @@ class _Offsets:
             [
                 self.keys.image_norm_upper(self.turned(root, int(lag)))
                 + extra
-                + self.angle_slack(int(lag))
+                + self.angle_slack(int(lag), root)
                 for lag in lags
             ]
         )
@@ -276,12 +277,14 @@ class _Offsets:
             matrix += np.outer(line, line) / weights[2]
             size = float(np.linalg.norm(np.abs(root).T @ np.abs(gap)))
             error += 64 * len(gap) * UNIT_ROUNDOFF * size * size / weights[2]
-        from dispersion.cholesky import lambda_max_upper
-
         error += 16 * UNIT_ROUNDOFF * float(np.abs(np.diag(matrix)).sum())
         square = lambda_max_upper(matrix, error * _UP)
         bound = math.sqrt(square) * _UP + slack
-        bound += 2 * self.query_slack(share) + self.angle_slack(first) + self.angle_slack(second)
+        bound += (
+            2 * self.query_slack(share)
+            + self.angle_slack(first, root)
+            + self.angle_slack(second, root)
+        )
         return _Pair(min(bound * _UP, allowed), (first, second), direction)
 
     def _gap(self, first: int, second: int) -> NDArray[np.float64]:
@@ -341,13 +344,11 @@ def _form(
     keys: Ellipsoid, transform: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float, float]:
     """Transform F Fᵀ transformᵀ with the bounds on its error and on what row errors add."""
-    from dispersion.cholesky import gamma
-
     matrix = transform @ keys.gram @ transform.T
     modulus = np.abs(transform)
     sizes = modulus @ keys.sizes
     error = (keys.coefficient + gamma(2 * len(keys.sizes) + 8)) * float(sizes @ sizes) * _UP
     slack = 0.0
     if keys.row_error is not None:
-        slack = float(np.linalg.norm(modulus @ keys.row_error)) * _UP
+        slack = norm_upper(modulus @ keys.row_error)
     return np.tril(matrix) + np.tril(matrix, -1).T, error, slack
