@@ -277,11 +277,7 @@ def lag_spread(head, lags, rng, starts=5, steps=40):
 
 
 def check_offsets(exact=offsets.exact_spread, count=10, length=5):
-    """Never below ascent at the real offsets, never above the free bound, near ascent.
-
-    Within 5 %; with large biases on both sides three terms share one weighting, and in 450 heads
-    the gap went up to 22 %.
-    """
+    """Never below ascent at the real offsets, never above the free bound, within 5 % of ascent."""
     rng = np.random.default_rng(29)
     for index, head in enumerate(rotated_heads(seed=1, count=count)):
         free = spread.spread_bound(head).spread
@@ -290,8 +286,7 @@ def check_offsets(exact=offsets.exact_spread, count=10, length=5):
         reached = lag_spread(head, lags, rng)
         assert reached <= got * (1 + 64 * EPS), (index, got, reached)
         assert got <= free, (index, got, free)
-        both = head.query.offset is not None and head.key.offset is not None
-        assert got <= reached * (1.3 if both else 1.05), (index, got, reached)
+        assert got <= reached * 1.05, (index, got, reached)
 
 
 def check_witness(layer, n, build=witness.build, *, close=True):

@@ -6,9 +6,20 @@ import numpy as np
 import pytest
 
 import head_checks
-from dispersion import cholesky, ellipsoid, norms, offsets, points, search, spread, witness
+from dispersion import (
+    cholesky,
+    ellipsoid,
+    lag_pairs,
+    norms,
+    offsets,
+    points,
+    search,
+    spread,
+    witness,
+)
 from dispersion.cholesky import gamma, lambda_max_upper
 from dispersion.enclosure import Enclosure
+from dispersion.lag_pairs import LagPairs
 from dispersion.spread import SpreadBound
 
 
@@ -188,29 +199,39 @@ class TestOffsets:
         caught(head_checks.check_offsets, exact)
 
     def test_the_sign_of_the_lag(self, monkeypatch):
-        real = offsets._Offsets._gap
-        monkeypatch.setattr(offsets._Offsets, "_gap", lambda self, i, j: real(self, -i, -j))
+        real = LagPairs._gap
+        monkeypatch.setattr(LagPairs, "_gap", lambda self, i, j: real(self, -i, -j))
         caught(head_checks.check_offsets)
 
     def test_the_bias_of_the_keys_dropped(self, monkeypatch):
-        monkeypatch.setattr(offsets, "rotated_offset", lambda head: None)
+        monkeypatch.setattr(lag_pairs, "rotated_offset", lambda head: None)
         caught(head_checks.check_offsets)
 
-    def test_weights_that_sum_to_more_than_one(self, monkeypatch):
-        real = offsets._Offsets._tune
+    def test_shares_that_sum_to_more_than_one(self, monkeypatch):
+        real = LagPairs._lifted
 
-        def tune(self, first, second):
-            weights, share, direction = real(self, first, second)
-            return weights * 1.2, share, direction
+        def lifted(self, share):
+            root, share = real(self, share)
+            return root / 1.2, share
 
-        monkeypatch.setattr(offsets._Offsets, "_tune", tune)
+        monkeypatch.setattr(LagPairs, "_lifted", lifted)
+        caught(head_checks.check_offsets)
+
+    def test_a_forgotten_half_of_the_norm(self, monkeypatch):
+        real = LagPairs._ordered
+
+        def ordered(self, first, second, slopes=(1.0, 1.0)):
+            pair = real(self, first, second, slopes)
+            return dataclasses.replace(pair, bound=pair.bound - 0.1 * max(pair.norms))
+
+        monkeypatch.setattr(LagPairs, "_ordered", ordered)
         caught(head_checks.check_offsets)
 
     def test_top_and_bottom_at_one_lag(self):
         """2·max over lags of one norm is above the truth, and too far for a bound of pairs."""
 
         def exact(head, length, free):
-            work = offsets._Offsets(head, length)
+            work = LagPairs(head, length)
             top = float(work.single(np.arange(length)).max())
             found = offsets.exact_spread(head, length, free)
             return dataclasses.replace(found, spread=2 * top)

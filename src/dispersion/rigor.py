@@ -31,6 +31,7 @@ from dispersion.balls import (
     total,
 )
 from dispersion.enclosure import Enclosure, Estimate
+from dispersion.errors import ArgumentError
 from dispersion.rigor_entropy import closed_min_entropy, min_entropy, norm_min_entropy
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Enclosure",
     "Estimate",
+    "capped_intercept",
     "capped_spread",
     "closed_min_entropy",
     "from_arb",
@@ -274,6 +276,21 @@ def capped_spread(spread: Number, cap: float) -> Enclosure:
         lambda d: whole if d == math.inf else whole * (arb(d) / whole).tanh(), low, high
     )
     return Enclosure(max(result.lower, 0.0), min(result.upper, round_up(whole)))
+
+
+@in_precision
+def capped_intercept(slope: float, cap: float) -> Enclosure:
+    """The b of the line slope·z + b that touches cap·tanh(z/cap) from above on z ≥ 0 (T8).
+
+    Raises:
+        ArgumentError: slope not in (0, 1], cap not positive and finite, or nan.
+    """
+    check("cap", cap)
+    if not 0 < slope <= 1:
+        msg = f"slope must lie in (0, 1]: it is that of a tangent. Got {slope}."
+        raise ArgumentError(msg)
+    height = (1 - arb(slope)).sqrt()
+    return from_arb(arb(cap) * (height - arb(slope) * height.atanh()))
 
 
 @in_precision

@@ -67,17 +67,18 @@ class Spectrum:
     def log_capacity(self) -> Enclosure:
         """Log N, in nats. **Upper** (T13; T13′ where it is proved and smaller)."""
         found = rigor_capacity.log_capacity(self.values)
-        if 0 < self.largest <= self.rank:
-            flat = rigor_capacity.flat_log_capacity(self.rank, self.largest)
-            return min(found, flat, key=lambda e: e.upper)
-        return found
+        if not self.rank:
+            return found
+        flat = rigor_capacity.flat_log_capacity(self.rank, self.largest)
+        return min(found, flat, key=lambda e: e.upper)
 
     @cached_property
     def log_capacity_estimate(self) -> Estimate | None:
-        """The conjectured log N of a flat spectrum at κ_1 (T13′); None where it is proved."""
-        if self.largest <= self.rank:
+        """The conjectured log N of a flat spectrum at κ_1 (T13′); None where no smaller."""
+        if not self.rank:
             return None
-        return rigor_capacity.flat_log_capacity_estimate(self.rank, self.largest)
+        estimate = rigor_capacity.flat_log_capacity_estimate(self.rank, self.largest)
+        return estimate if estimate.value < self.log_capacity.lower else None
 
     def any_token_ceiling(self, keys: int) -> float:
         """The most that every one of `keys` common keys can get. **Upper** (T12 to T13″).
