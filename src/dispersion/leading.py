@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dispersion.cells import Covered
     from dispersion.ellipsoid import Ellipsoid
 
-_MATTERS = 0.25  # directions below this share of the largest squared norm are left out
+_MATTERS = 0.15  # directions below this share of the largest squared norm are left out
 _FEWEST = 8
 _MIXED = 3  # leading directions whose mixtures ascent starts from
 _RANDOM, _KEPT = 16, 8  # other starts, and how many go on in all directions

@@ -56,8 +56,9 @@ def spread_bound(head: Head) -> SpreadBound:
     """Certified bound on the spread of a head's rows, soft cap included (T8, T9, T10).
 
     Without rotation the bound is attained (T9, **tight** up to rounding); with rotation it is
-    0 to about 5 % above the supremum over free phases (T10, **upper**), and equal to it for
-    gain-only headwise or layerwise RMS QK norm.
+    0 to about 2 % above the supremum over free phases (T10, **upper**; more where only some of the
+    coordinates turn, which refine.py leaves alone), and equal to it for gain-only headwise or
+    layerwise RMS QK norm.
 
     Raises:
         ArgumentError: no norm caps the head's inputs, so no finite bound exists.
