@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from dispersion.verdict import HeadResult, Retrieval
 
 
+MOST_THREADS = 16
+
+
 def audit(
     source: str | os.PathLike[str] | Mapping[str, Any],
     targets: Sequence[Target] | None = None,
@@ -62,7 +65,8 @@ def audit(
             bound and a note.
         progress: called with (layers done, layers in all).
         announce: called with remarks worth reading before a long computation.
-        threads: heads checked at once; the number of processors by default.
+        threads: heads checked at once; the number of processors by default, at most 16, since each
+            holds its own weights in float64.
 
     Returns:
         The audit: a `HeadResult` per head, and every tensor that was skipped or refused.
@@ -79,7 +83,7 @@ def audit(
     asked, left_out = _targets(targets, found, partial(_ask, coefficient, retrieval, sink_tokens))
     only = None if heads is None else frozenset(heads)
     _check_heads(only, found)
-    count = threads or os.cpu_count() or 1
+    count = threads or min(os.cpu_count() or 1, MOST_THREADS)
     if offsets == "exact":
         budget = DEFAULT_BUDGET if budget is None else budget
         if announce:

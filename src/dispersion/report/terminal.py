@@ -148,7 +148,10 @@ def _details(audit: Audit, width: int, style: Style, *, per_head: bool) -> list[
             _verdicts(rows, longest, per_head=per_head),
         ]
     lines, hidden = table(columns, width, style)
-    intro = f"By {'head' if per_head else 'layer'}: largest spread of a row, lower..upper in logits"
+    intro = (
+        "By head: largest spread of a row" if per_head else "By layer: the head with the largest"
+    )
+    intro += ", lower..upper in logits" if per_head else " spread of a row, lower..upper in logits"
     intro += f"{_offsets(heads)}; " + ("" if "product" in hidden else "the looser product bound; ")
     if any(column.title == "capacity" for column in columns):
         intro += "capacity N, of which at most N/p tokens can get p each in any context; "
@@ -184,7 +187,8 @@ def _window(head: HeadResult) -> str:
 
 
 def _spread(row: Sequence[HeadResult]) -> str:
-    return print_range(min(h.spread.lower for h in row), max(h.spread.upper for h in row))
+    widest = max(row, key=lambda head: head.spread.upper).spread
+    return print_range(widest.lower, widest.upper)
 
 
 def _capacity(row: Sequence[HeadResult]) -> str:
