@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dispersion.witness import Witness
 
 ITEMS = 2**16  # token and position combinations up to which all pairs are formed
-VECTORS = 2**29  # bytes of queries held at once, beside the keys
+VECTORS = 2**28  # bytes of queries held at once, beside the keys
 LATER = "attention that reads what other layers wrote, not token ids"
 CAP = "token embedding"
 NO_WITNESS = "no context of token ids was built: learned positions tie each token to its place"
@@ -125,8 +125,7 @@ def _by_products(
                 for item in (query, int(found.top[query]), bottom)
             ]
             per_token = found.spread.reshape(inputs.vocabulary, -1).max(axis=1)
-            limit = balls[len(bounds)].spread.upper
-            bounds.append(_bound(per_token, "products", limit, refs))
+            bounds.append(_bound(per_token, "products", side.head, balls[len(bounds)], refs))
             if extras is None:
                 one = States(queries.value[query : query + 1], queries.error[query : query + 1])
                 asked.append(QueryToken(side.head, query, *least_logit(side.head, one, keys)))
@@ -166,21 +165,28 @@ def _by_norms(
         item = query * count + int(found.extra[query])
         refs = [_token(inputs, item, extras, name), key, None]
         ball = check_head(head, targets, place=place)
-        bound = _bound(per_token, "norms", ball.spread.upper, refs)
+        bound = _bound(per_token, "norms", head, ball, refs)
         yield _answers(ball, head, targets, bound, None, (BY_NORMS, NO_WITNESS))
 
 
 def _bound(
-    per_token: NDArray[np.float64], method: str, ball: float, refs: Sequence[Token | None]
+    per_token: NDArray[np.float64],
+    method: str,
+    head: Head,
+    ball: HeadResult,
+    refs: Sequence[Token | None],
 ) -> VocabularyBound:
     query, top, bottom = refs
     assert query is not None
     middle = len(per_token) // 2
+    own = np.minimum(per_token, ball.spread.upper)
+    needed = (_needed(head, answer.target) for answer in ball.results)
     return VocabularyBound(
         tokens=len(per_token),
         largest=float(per_token.max()),
         median=float(np.partition(per_token, middle)[middle]),
-        ball=ball,
+        ruled_out=tuple(int(np.count_nonzero(own < spread)) for spread in needed),
+        ball=ball.spread.upper,
         method=method,
         query=query,
         top=top,
@@ -215,8 +221,7 @@ def _answers(
     results = []
     for asked in ball.results:
         target = asked.target
-        seen = target.length if head.window is None else min(target.length, head.window)
-        tokens = min(max(1, target.sink_tokens), seen)
+        seen, tokens = _asked(head, target)
         upper = min(asked.ceiling.upper, rigor.set_mass(tokens, seen, spread).upper)
         lower = min(_reached(head, target, row, tokens), upper)
         verdict = Verdict.WITNESSED if lower >= target.coefficient else Verdict.UNRESOLVED
@@ -232,6 +237,18 @@ def _answers(
         inputs="vocabulary",
         vocabulary=bound,
     )
+
+
+def _asked(head: Head, target: Target) -> tuple[int, int]:
+    """How many keys the query sees, and how many of them may share the coefficient."""
+    seen = target.length if head.window is None else min(target.length, head.window)
+    return seen, min(max(1, target.sink_tokens), seen)
+
+
+def _needed(head: Head, target: Target) -> float:
+    """Rows of less spread than this cannot reach the target (T4)."""
+    seen, tokens = _asked(head, target)
+    return rigor.required_spread(seen, target.coefficient, items=tokens).lower
 
 
 def _reached(head: Head, target: Target, row: Witness | None, tokens: int) -> float:

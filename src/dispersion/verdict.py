@@ -103,6 +103,8 @@ class VocabularyBound:
         tokens: size of the vocabulary.
         largest: over all query tokens.
         median: of the query tokens' own bounds (the upper one of two in the middle).
+        ruled_out: per target, how many query tokens cannot reach it: their own bound is below the
+            spread that it takes.
         ball: the bound for arbitrary inputs within the head's norms, for comparison.
         method: "products" where all pairs count, "norms" where token and position combinations
             are too many for that.
@@ -116,6 +118,7 @@ class VocabularyBound:
     tokens: int
     largest: float
     median: float
+    ruled_out: tuple[int, ...]
     ball: float
     method: str
     query: Token

@@ -104,6 +104,7 @@ def _vocabulary(bound: VocabularyBound | None) -> dict[str, Any] | None:
         "tokens": bound.tokens,
         "largest": _number(bound.largest),
         "median": _number(bound.median),
+        "ruled_out": list(bound.ruled_out),
         "ball": _number(bound.ball),
         "method": bound.method,
         "query": _token(bound.query),
