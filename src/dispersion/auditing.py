@@ -78,6 +78,7 @@ def audit(
 
     """
     started = time.perf_counter()
+    _check_inputs(inputs, offsets)
     checkpoint, name = _open(source, config)
     found = plan(checkpoint, layers=None if layers is None else frozenset(layers))
     asked, left_out = _targets(targets, found, partial(_ask, coefficient, retrieval, sink_tokens))
@@ -92,7 +93,6 @@ def audit(
     if inputs == "ball":
         results = tuple(_run(found, asked, only, offsets, budget, progress, count))
     else:
-        _check_inputs(inputs, offsets)
         results = tuple(_run_tokens(found, asked, only, progress, count))
         skipped = skipped_for_tokens(found)
     return Audit(
@@ -219,10 +219,10 @@ def _run(
 
 
 def _check_inputs(inputs: str, offsets: str) -> None:
-    if inputs != "vocabulary":
+    if inputs not in ("ball", "vocabulary"):
         msg = f"inputs must be 'ball' or 'vocabulary'. Got {inputs!r}."
         raise ArgumentError(msg)
-    if offsets != "free":
+    if inputs == "vocabulary" and offsets != "free":
         msg = (
             "offsets must be 'free' with inputs 'vocabulary', whose bounds hold at any rotation "
             f"angles. Got {offsets!r}."

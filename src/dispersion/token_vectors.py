@@ -129,7 +129,9 @@ def projected(reach: Reach, norm: QKNorm) -> Projected:
     if reach.gain is not None:
         matrix = weight * reach.gain
         relative = 2 * UNIT_ROUNDOFF
-        if np.any(reach.gain != reach.gain.astype(np.float32)):
+        with np.errstate(over="ignore"):
+            rounded = reach.gain.astype(np.float32)
+        if np.any(reach.gain != rounded):
             # Models round 1 + w to float32; a gain that float32 holds is not rounded.
             relative += SHIFTED_GAIN_ROUNDING
     offset, error = None, None
