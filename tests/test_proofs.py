@@ -27,7 +27,7 @@ def test_every_function_and_test_exists(row):
             assert callable(getattr(importlib.import_module(module), attribute)), name
 
 
-@pytest.mark.parametrize("module", ["dispersion.rigor"])
+@pytest.mark.parametrize("module", ["dispersion.rigor", "dispersion.rigor_capacity"])
 def test_every_bound_of_a_row_stands_in_the_table(module):
     helpers = {
         "Enclosure",
@@ -39,6 +39,8 @@ def test_every_bound_of_a_row_stands_in_the_table(module):
         "sqrt_enclosure",
         "to_arb",
         "total",
+        "flat_log_capacity_estimate",
+        "share",
         "closed_min_entropy",
     }
     for name in set(importlib.import_module(module).__all__) - helpers:
