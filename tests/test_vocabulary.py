@@ -233,6 +233,20 @@ def test_largest_products_are_those_of_all_pairs(seed, queries, keys, graded):
     assert np.all(np.abs(np.einsum("ij,ij->i", q, k[index]) - value) <= 1e-14 * scale)
 
 
+def test_an_ill_known_key_costs_only_the_queries_it_could_matter_to():
+    rng = np.random.default_rng(0)
+    _, heads = first_layer("llama")
+    queries = States(np.abs(rng.standard_normal((6, 4))), np.zeros(6))
+    keys = States(np.abs(rng.standard_normal((9, 4))), np.zeros(9))
+    keys.value[3] *= 1e-3
+    keys.error[3] = 0.01
+    found = token_spreads(heads[0], queries, keys)
+    upper = queries.value @ keys.value.T + np.outer(norms(queries.value), keys.error)
+    truth = 2 * heads[0].scale.upper * upper.max(axis=1)
+    assert np.all(found.spread >= truth * (1 - 1e-14))
+    assert np.all(found.spread <= truth * (1 + 1e-12))
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_errors_of_normalised_rows_are_honest(seed):
     """Rows with large means, tiny rows and plain ones against 60 digits."""

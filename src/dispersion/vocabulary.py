@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dispersion.head import Head
 
 _UP = 1 + 2.0**-48
+_VISIBLE = 2.0**-16  # relative errors of keys below this are the same for every query
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +67,20 @@ def token_spreads(head: Head, queries: States, keys: States, *, block: int = BLO
         value = value.copy()
         value[:, :still] -= centre
         error = (error + UNIT_ROUNDOFF * size) * _UP
-    up, top = largest_products(queries.value, value, block=block)
+    size_q, size_k = norms(queries.value), norms(value)
+    largest = float(np.max(size_k + error)) * _UP
+    against = queries.value
+    if float(np.max(error)) > _VISIBLE * largest:
+        # One ill-known key must not cost every query: its error enters with its own product.
+        value = np.column_stack([value, error])
+        against = np.column_stack([against, size_q])
+        error = np.zeros(1)
+    up, top = largest_products(against, value, block=block)
     down, bottom = up, None
     if still:
         value[:, :still] *= -1
-        down, bottom = largest_products(queries.value, value, block=block)
-    size_q, size_k = norms(queries.value), norms(value)
-    reach = float(np.max(gamma(value.shape[1] + 4) * size_k + error)) * _UP
-    largest = float(np.max(size_k + error)) * _UP
+        down, bottom = largest_products(against, value, block=block)
+    reach = (gamma(value.shape[1] + 4) * 2 * largest + float(np.max(error))) * _UP
     slack = (size_q * reach + queries.error * largest) * _UP
     spread = (np.maximum(up + down, 0.0) + 2 * slack) * _UP
     return TokenSpreads(soft_capped(head, spread * (head.scale.upper * _UP)), top, bottom)
