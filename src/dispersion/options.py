@@ -8,10 +8,11 @@ import click
 
 from dispersion.errors import ArgumentError
 from dispersion.lengths import parse_lengths
-from dispersion.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dispersion.verdict import Verdict
 
 
 def read_lengths(text: str) -> tuple[int, ...]:
@@ -41,6 +42,8 @@ def read_indices(text: str) -> frozenset[int]:
 
 def read_verdicts(text: str) -> frozenset[Verdict]:
     """Read verdicts separated by commas; case and hyphens do not matter."""
+    from dispersion.verdict import Verdict  # dataclasses would slow --help down
+
     known = {verdict.value: verdict for verdict in Verdict}
     names = [name.strip().lower().replace("-", "_") for name in text.split(",")]
     for name in names:
