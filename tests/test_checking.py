@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dispersion import rigor, witness
+from dispersion import checking, rigor, witness
 from dispersion.ceilings import ceiling
 from dispersion.checking import Place, check, check_head
 from dispersion.enclosure import Enclosure
@@ -418,3 +418,16 @@ def test_a_head_without_questions_still_has_its_spread():
     assert found.results == ()
     assert found.spread.upper == pytest.approx(3, rel=1e-9)
     assert found.largest_length == math.inf
+
+
+def test_a_witness_above_the_certificate_is_reported_as_the_bug_it_is(monkeypatch):
+    ball = BallImage(np.eye(4))
+    head = Head(ball, ball, Enclosure.exact(1.0), reach=Reach(4, 1.0))
+    real = checking.spread_bound
+
+    def too_small(head):
+        return replace(real(head), spread=0.5)
+
+    monkeypatch.setattr(checking, "spread_bound", too_small)
+    with pytest.raises(RuntimeError, match="please report"):
+        check(head, Target(8))

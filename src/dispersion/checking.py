@@ -104,7 +104,7 @@ def check_head(
         here = outcomes.get(target.length)
         at = bounds if here is None else bounds.with_spread(here.spread)
         upper = at.ceiling(target)
-        lower = min(found.coefficient(target, upper), upper)
+        lower = _below(found.coefficient(target, upper), upper, "coefficient")
         return Result(target, Enclosure(lower, upper), _verdict(lower, upper, target.coefficient))
 
     return HeadResult(
@@ -112,7 +112,7 @@ def check_head(
         layer=place.layer,
         head=place.head,
         kv_head=place.kv_head,
-        spread=Enclosure(min(found.spread(longest), spread), spread),
+        spread=Enclosure(_below(found.spread(longest), spread, "spread"), spread),
         paper_spread=paper,
         window=head.window,
         cap=_cap(head),
@@ -124,6 +124,16 @@ def check_head(
         if values is None
         else Capacity(values.log_capacity.upper, values.log_capacity_estimate),
     )
+
+
+def _below(lower: float, upper: float, what: str) -> float:
+    """The lower end, held against the upper one: a witness above a certificate is a bug."""
+    if lower > upper:
+        msg = (
+            f"a witness reaches a {what} of {lower!r} above the certified {upper!r}: please report"
+        )
+        raise RuntimeError(msg)
+    return lower
 
 
 def _no_looser(bound: SpreadBound, product: float) -> SpreadBound:
