@@ -109,7 +109,8 @@ def test_recorded_contexts_give_the_recorded_spread_within_the_window(name):
         # Rounded states have a mean of up to 1e-9 of their size; the normal form knows none.
         tolerance = 100 * 10.0**-RECORDED_DIGITS
         assert np.ptp(row) == pytest.approx(witness["spread"], rel=tolerance)
-        share = 1 / np.exp(row - row.max()).sum()
+        sink = 0.0 if head.sink is None else np.exp(head.sink - row.max())
+        share = 1 / (np.exp(row - row.max()).sum() + sink)
         assert share == pytest.approx(witness["coefficient"], rel=tolerance * witness["spread"])
         visible = record["lengths"][str(len(states))]["visible"][witness["layer"]]
         assert visible == min(len(states), head.window or len(states))
@@ -169,6 +170,155 @@ def test_what_is_peculiar_to_each_family_is_in_its_heads():
     assert plan(opened("llama")).learned_positions is None
 
 
+@pytest.mark.parametrize("name", ["gpt_oss", "smollm3", "cohere", "phi3", "gpt_neox", "granite"])
+def test_what_is_peculiar_to_a_newer_family_is_in_its_heads(name):
+    checkpoint = opened(name)
+    layers = plan(checkpoint).layers
+    heads = [head for layer in layers for _, _, head in layer.heads()]
+    if name == "gpt_oss":
+        sinks = [checkpoint.read(f"model.layers.{i}.self_attn.sinks") for i in range(2)]
+        np.testing.assert_array_equal([h.sink for h in heads], np.concatenate(sinks))
+        assert [h.window for h in heads] == [6] * 4 + [None] * 4
+        factor = (0.1 * math.log(4.0) + 1) ** 2
+        assert heads[0].scale.upper == pytest.approx(8**-0.5 * factor, rel=1e-14)
+        assert [layer.embedding for layer in layers] == [None, None]
+        return
+    assert {h.sink for h in heads} == {None}
+    if name == "smollm3":
+        assert [h.rotary is None for h in heads] == [False] * 4 + [True] * 4
+    if name == "cohere":
+        assert heads[0].rotary.pairs.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        assert heads[0].reach.centred
+    if name == "gpt_neox":
+        assert heads[0].rotary.pairs.tolist() == [[0, 1]]
+    if name == "phi3":
+        fused = checkpoint.read("model.layers.0.self_attn.qkv_proj.weight").astype(np.float64)
+        gain = checkpoint.read("model.layers.0.input_layernorm.weight").astype(np.float64)
+        np.testing.assert_array_equal(heads[3].query.matrix, fused[24:32] * gain)
+        np.testing.assert_array_equal(heads[3].key.matrix, fused[40:48] * gain)
+    if name == "granite":
+        assert heads[0].scale == Enclosure.exact(0.21875)
+        assert 6.0 in layers[0].embedding.scale
+
+
+def test_positions_of_roberta_start_behind_the_padding():
+    checkpoint = opened("roberta")
+    found = plan(checkpoint)
+    assert found.learned_positions == 30
+    assert found.layers[0].embedding is None
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    renamed = checkpoint.config | {"model_type": "xlm-roberta"}
+    assert len(plan(from_arrays(arrays, renamed)).layers) == 2
+    short = checkpoint.config | {"max_position_embeddings": 2}
+    with pytest.raises(CheckpointError, match="max_position_embeddings"):
+        plan(from_arrays(arrays, short))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("olmo", {"clip_qkv": 8.0}, "clip_qkv=8.0"),
+        ("olmoe", {"clip_qkv": 8.0}, "clip_qkv=8.0"),
+        ("cohere", {"use_qk_norm": True}, "use_qk_norm=True"),
+        ("stablelm", {"qk_layernorm": True}, "qk_layernorm=True"),
+        ("phi3", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "yarn"),
+        (
+            "phi3__longrope",
+            {
+                "rope_parameters": {
+                    "rope_type": "longrope",
+                    "rope_theta": 1e4,
+                    "partial_rotary_factor": 0.5,
+                    "short_factor": [1.0, 2.0],
+                    "long_factor": [2.0, 3.0],
+                }
+            },
+            "4 of head_dim=8",
+        ),
+        (
+            "gpt_neox",
+            {"rope_scaling": {"type": "yarn", "factor": 2.0}, "rotary_pct": 0.5},
+            "yarn.*gpt_neox",
+        ),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ],
+)
+def test_a_variant_that_is_not_covered_is_refused_by_name(name, changes, words):
+    checkpoint = opened(name)
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    assert len(plan(from_arrays(arrays, checkpoint.config)).layers) == 2
+    with pytest.raises(UnsupportedError, match=words):
+        plan(from_arrays(arrays, checkpoint.config | changes))
+
+
+def heads_of(name, changes, drop=()):
+    """First head of each layer of a golden checkpoint under a changed config."""
+    checkpoint = opened(name)
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    config = {k: v for k, v in (checkpoint.config | changes).items() if k not in drop}
+    return [next(iter(layer.heads()))[2] for layer in plan(from_arrays(arrays, config)).layers]
+
+
+def test_windows_follow_each_class_where_the_config_is_silent():
+    def windows(*args, **kwargs):
+        return [h.window for h in heads_of(*args, **kwargs)]
+
+    assert windows("mixtral", {}) == [6, 6]
+    for name in ("mixtral", "starcoder2", "phi3"):
+        assert windows(name, {}, drop=("sliding_window",)) == [None, None]
+    moe = {"use_sliding_window": True, "sliding_window": 5}
+    assert windows("qwen3_moe", moe) == [5, 5]
+    assert windows("qwen3_moe", moe | {"use_sliding_window": False}) == [None, None]
+    assert windows("qwen2_moe", moe, drop=("layer_types",)) == [5, None]
+    assert windows("qwen2_moe", moe | {"max_window_layers": 0}, drop=("layer_types",)) == [None] * 2
+    assert windows("gpt_oss", {}, drop=("layer_types", "sliding_window")) == [128, None]
+    unrotated = {"no_rope_layers": [0, 1], "layer_types": None}
+    assert windows("smollm3", moe | unrotated) == [5, None]
+    assert [h.rotary is None for h in heads_of("smollm3", unrotated)] == [True, False]
+
+
+def test_rotations_follow_each_class_where_the_config_is_silent():
+    def thetas(name, drop=("rope_parameters",)):
+        rotary = heads_of(name, {}, drop=drop)[0].rotary
+        return rotary.kind, rotary.frequencies
+
+    silent = {
+        "cohere": 500000.0,
+        "mixtral": 1000000.0,
+        "smollm3": 2000000.0,
+        "gemma": 10000.0,
+        "starcoder2": 10000.0,
+    }
+    for name, theta in silent.items():
+        kind, frequencies = thetas(name)
+        assert kind == "default"
+        np.testing.assert_allclose(frequencies, theta ** -(np.arange(4) / 4), rtol=1e-14)
+    assert thetas("gpt_oss")[0] == "yarn"
+    for name, turned in (("nemotron", 4), ("stablelm", 2), ("gpt_neox", 2)):
+        np.testing.assert_allclose(
+            thetas(name)[1], 10000.0 ** -(np.arange(turned // 2) / (turned // 2)), rtol=1e-14
+        )
+
+
+def test_packed_experts_beside_plain_projections_are_skipped():
+    checkpoint = opened("gpt_oss")
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names if ".experts." not in n}
+    for i in range(2):
+        for kind in ("blocks", "scales"):
+            name = f"model.layers.{i}.mlp.experts.gate_up_proj_{kind}"
+            arrays[name] = np.zeros((2, 8), np.uint8)
+    config = checkpoint.config | {"quantization_config": {"quant_method": "mxfp4"}}
+    found = plan(from_arrays(arrays, config))
+    assert len(found.layers) == 2
+    assert not found.refused
+    assert ("model.layers.*.mlp.experts.gate_up_proj_blocks", "feed-forward") in {
+        (s.name, s.reason) for s in found.skipped
+    }
+    del arrays["model.layers.0.self_attn.q_proj.weight"]
+    with pytest.raises(CheckpointError, match=r"layers\.0\.self_attn\.q_proj\.weight"):
+        plan(from_arrays(arrays, config))
+
+
 # --- small checkpoints in memory -------------------------------------------------------------
 
 
@@ -220,7 +370,7 @@ BAD_CONFIGS = {
         UnsupportedError,
         "gptq",
     ),
-    "family": ({"model_type": "mamba"}, UnsupportedError, "mamba.*bert, gemma2, gemma3_text"),
+    "family": ({"model_type": "mamba"}, UnsupportedError, "mamba.*bert, cohere, gemma, gemma2"),
     "nested": (
         {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
         UnsupportedError,
@@ -304,7 +454,12 @@ def changed(config):
                 yield config | {key: inner}
 
 
-@pytest.mark.parametrize("name", ["bert", "gemma2", "gpt2", "llama__yarn", "olmo3__yarn", "qwen3"])
+STRANGELY = ["bert", "gemma2", "gpt2", "llama__yarn", "olmo3__yarn", "qwen3"]
+STRANGELY += ["gpt_neox", "gpt_oss", "granite", "phi3__longrope", "qwen2_moe", "roberta", "smollm3"]
+STRANGELY += ["nemotron"]
+
+
+@pytest.mark.parametrize("name", STRANGELY)
 def test_strange_configs_raise_nothing_but_short_one_line_errors(name):
     checkpoint = opened(name)
     arrays = {n: checkpoint.read(n) for n in checkpoint.names}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dispersion import rigor
-from dispersion.architectures import families
+from dispersion.architectures import families, plan
 from dispersion.auditing import audit
 from dispersion.checkpoint import open_checkpoint
 from dispersion.verdict import Target, Verdict
@@ -52,6 +52,13 @@ def rotated(name):
     return "free_phase" in record(name)["heads"][0]
 
 
+def partial(name):
+    """Whether a head has coordinates that turn and others that do not."""
+    layers = plan(open_checkpoint(DATA / name)).layers
+    first = next(iter(layers[0].heads()))[2].rotary
+    return first is not None and first.unrotated.size > 0
+
+
 def gain_only(name):
     """RMS QK norm without a bias behind it: T10 has a closed form over free phases."""
     return audited(name, "free")[8].model["qk_norm"] != "none"
@@ -81,6 +88,10 @@ def test_without_rotation_the_bound_is_attained(name):
 @pytest.mark.parametrize("name", [n for n in GOLDEN if rotated(n)])
 def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
     most = 1.0001 if gain_only(name) else 1.02
+    if config(name)["model_type"] == "olmoe":
+        most = 1.02  # behind a norm, what a QK norm sees is not so large that its ε is nothing
+    if partial(name):
+        most = 1.2  # behind a LayerNorm's bias, coordinates that do not turn are bounded apart
     for n, recorded, certified in rows(name, "free"):
         assert certified.spread.upper <= most * recorded["free_phase"], (n, recorded)
 
@@ -88,7 +99,8 @@ def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
 @pytest.mark.parametrize("name", [n for n in GOLDEN if rotated(n)])
 def test_exact_offsets_are_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
-        assert certified.spread_kind == "exact"
+        turns = config(name)["model_type"] != "smollm3" or certified.layer == 0
+        assert certified.spread_kind == ("exact" if turns else "free")
         reached = max(recorded["spread"][str(n)], certified.spread.lower)
         assert certified.spread.upper <= 1.05 * reached, (n, recorded)
 
@@ -134,7 +146,10 @@ def test_windows_are_those_of_the_real_masks(name):
         visible = shapes[str(n)]["visible"][certified.layer]
         assert visible == min(n, certified.window or n)
         ceiling = rigor.max_coefficient(visible, certified.spread.upper).upper
-        assert certified.results[0].ceiling.upper == pytest.approx(ceiling, rel=1e-12)
+        if config(name)["model_type"] == "gpt_oss":  # a sink takes a share of its own
+            assert certified.results[0].ceiling.upper < ceiling
+        else:
+            assert certified.results[0].ceiling.upper == pytest.approx(ceiling, rel=1e-12)
         if certified.window and n > certified.window:
             assert certified.largest_length in (math.inf, *range(certified.window))
 

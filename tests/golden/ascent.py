@@ -82,9 +82,11 @@ def whitening(real: Real, layer: int) -> tuple[Tensor, Tensor]:
     """Maps from search coordinates to raw states, (width, width), for keys and for the query.
 
     Only QK norm caps the states of a layer without a norm in front, and what it sees is bent by
-    the projections: ascent converges far better when they are undone. Elsewhere the identity.
+    the projections: ascent converges far better when they are undone. The same holds of a QK norm
+    over all heads behind a norm. Elsewhere the identity.
     """
-    if real.norm(layer) is not None:
+    norm = real.norm(layer)
+    if norm is not None and real.config.model_type != "olmoe":
         return torch.eye(real.width), torch.eye(real.width)
 
     def inverse_root(weight: Tensor) -> Tensor:
@@ -93,7 +95,11 @@ def whitening(real: Real, layer: int) -> tuple[Tensor, Tensor]:
         return (vectors[:, kept] * values[kept].rsqrt()) @ vectors[:, kept].T
 
     attention = real.attention(layer)
-    return inverse_root(attention.k_proj.weight), inverse_root(attention.q_proj.weight)
+    gain = 1.0 if norm is None else norm.weight
+    return (
+        inverse_root(attention.k_proj.weight * gain),
+        inverse_root(attention.q_proj.weight * gain),
+    )
 
 
 def raw(real: Real, layer: int, z: Tensor) -> Tensor:
@@ -224,13 +230,17 @@ def context_spread(
 
 
 def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
-    """Twice the largest |logit| of every head when each frequency pair may turn freely.
+    """The largest spread of every head when each frequency pair may turn freely.
 
     At position 0 nothing is turned (only a YaRN factor acts), so the module hands over q and k as
     they are before rotation. Over free phases the largest logit of one query and one key is the
-    sum over pairs of the product of their lengths there; a second key with the opposite phases
-    gives its negative.
+    sum over pairs of the product of their lengths there. Where all coordinates turn, a second key
+    with the opposite phases gives its negative; coordinates that do not turn keep their sign, so
+    there the two keys differ.
     """
+    first, second, still = real.pairs(layer)
+    if len(still):
+        return free_phase_and_still(real, layer, first, second, still, restarts)
     head = torch.arange(real.heads).repeat_interleave(restarts)
     positions = torch.zeros(len(head), 2, dtype=torch.long)
 
@@ -240,7 +250,7 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
         query, key = grouped(call)
         rows = torch.arange(len(z))
         q, k = query[rows, head, 1], key[rows, head, 0]
-        q, k = (x.unflatten(-1, (2, -1)).square().sum(-2) for x in (q, k))  # half-split pairs
+        q, k = (x[:, first].square() + x[:, second].square() for x in (q, k))
         return soft_capped((q * k).clamp(min=1e-300).sqrt().sum(-1) * call["scaling"], call)
 
     z = torch.randn(len(head), 2, real.width)
@@ -251,3 +261,39 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
     z = polish(lambda z: value(z, head), z)
     values = value(z, head)
     return [2 * float(values[head == h].max()) for h in range(real.heads)]
+
+
+def free_phase_and_still(
+    real: Real, layer: int, first: Tensor, second: Tensor, still: Tensor, restarts: int
+) -> list[float]:
+    """`free_phase` where some coordinates do not turn: top key, bottom key and query are sought."""
+    head = torch.arange(real.heads).repeat_interleave(restarts)
+
+    def value(z: Tensor, head: Tensor) -> Tensor:
+        states = real.states(layer, raw(real, layer, z))
+        positions = torch.zeros(z.shape[:2], dtype=torch.long)
+        call = real.call(layer, states, real.rotation(layer, positions))
+        query, key = grouped(call)
+        rows = torch.arange(len(z))
+        q, top, bottom = (
+            query[rows, head, QUERY],
+            key[rows, head, TOP],
+            key[rows, head, BOTTOM],
+        )
+
+        def lengths(x: Tensor) -> Tensor:
+            square = x[:, first].square() + x[:, second].square()
+            return square.clamp(min=1e-300).sqrt()
+
+        turned = (lengths(q) * (lengths(top) + lengths(bottom))).sum(-1)
+        rest = (q[:, still] * (top - bottom)[:, still]).sum(-1)
+        return (turned + rest) * call["scaling"]
+
+    z = torch.randn(len(head), 3, real.width)
+    for keep, steps, rate in ((16, 80, 0.15), (4, 300, 0.03)):
+        z = climb(lambda z, h=head: value(z, h), z, steps, rate)
+        rows = best_rows(value(z, head), head, keep)
+        head, z = head[rows], z[rows]
+    z = polish(lambda z: value(z, head), z)
+    values = value(z, head)
+    return [float(values[head == h].max()) for h in range(real.heads)]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from real import Real, all_float64, last_row
+from real import Real, all_float64, last_row, probabilities
 from replay import visible
 
 from dispersion import witness
@@ -48,6 +48,7 @@ MODULES = {  # name: (float64 throughout, dtype, the allowance's name in adversa
 CASTS_VARY = 8
 # Roundings in a row of hidden state, projection, norm, rotation and logit.
 ROUNDINGS = 64
+OLMO_EPS = 1e-5  # written into the forward pass of its norm
 # Raw states this large beside ε; its share of the mean square is then lost to rounding.
 FAR = 2.0**40
 NORM_ROUNDING = 2.0**-36
@@ -119,9 +120,10 @@ def row(
     inputs = torch.as_tensor(states, dtype=real.dtype).unsqueeze(0)
     with torch.no_grad():
         rotation = real.rotation(layer, torch.arange(len(states)).unsqueeze(0))
-        logits = last_row(real.call(layer, inputs, rotation))[0, head]
+        call = real.call(layer, inputs, rotation)
+        logits = last_row(call)[0, head]
         seen = visible(real, layer, len(states))
-        return torch.softmax(logits.double().masked_fill(~seen, -torch.inf), dim=-1)
+        return probabilities(logits.double().masked_fill(~seen, -torch.inf), call, head)
 
 
 def missed(folder: Path, layer: int, head: Head, states: NDArray[np.float64]) -> float:
@@ -134,7 +136,8 @@ def missed(folder: Path, layer: int, head: Head, states: NDArray[np.float64]) ->
     gain = 1.0 if reach.gain is None else reach.gain
     shift = 0.0 if reach.bias is None else reach.bias
     raw = (states - shift) / gain
-    eps = next(v for k in ("eps", "variance_epsilon") if (v := getattr(norm, k, None)) is not None)
+    named = (getattr(norm, key, None) for key in ("eps", "variance_epsilon"))
+    eps = next((value for value in named if value is not None), OLMO_EPS)
     # A norm turns mean square m into m / (m + ε).
     share = np.minimum((raw**2).mean(axis=1, keepdims=True), 1 - 1 / FAR)
     raw *= np.sqrt(eps / (1 - share))

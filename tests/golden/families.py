@@ -113,7 +113,7 @@ def stretched(config: dict[str, Any]) -> dict[str, Any]:
 
 def llama(size: Size, **more: Any) -> dict[str, Any]:
     # no head_dim of its own: hidden / heads
-    return decoder(size, hidden_size=size.heads * size.head_dim, **more)
+    return decoder(size, **{"hidden_size": size.heads * size.head_dim} | more)
 
 
 def llama_scaled(size: Size) -> dict[str, Any]:
@@ -224,6 +224,50 @@ def bert(size: Size, **more: Any) -> dict[str, Any]:
     } | more
 
 
+def experts(config: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Two tiny experts, one chosen for each token."""
+    return config | {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 4} | more
+
+
+def granite(size: Size) -> dict[str, Any]:
+    return llama(size, attention_multiplier=0.21875, embedding_multiplier=6.0, attention_bias=True)
+
+
+def partial(size: Size, factor: float, **more: Any) -> dict[str, Any]:
+    rope = {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": factor}
+    return llama(size, **{"rope_parameters": rope} | more)
+
+
+def gpt_neox(size: Size, **more: Any) -> dict[str, Any]:
+    config = partial(size, 0.25, hidden_size=size.head_dim * 3, num_attention_heads=3) | more
+    del config["num_key_value_heads"]
+    return config
+
+
+def old_gpt_neox(config: dict[str, Any]) -> dict[str, Any]:
+    rope = config.pop("rope_parameters")
+    config["rotary_emb_base"] = rope["rope_theta"]
+    config["rotary_pct"] = rope["partial_rotary_factor"]
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("attention_bias")
+    return config
+
+
+def longrope(size: Size) -> dict[str, Any]:
+    pairs = size.head_dim // 2
+    return llama(
+        size,
+        max_position_embeddings=256,
+        original_max_position_embeddings=64,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 5000.0,
+            "short_factor": [1.0 + 0.25 * j for j in range(pairs)],
+            "long_factor": [2.0 + 1.5 * j for j in range(pairs)],
+        },
+    )
+
+
 FAMILIES = (
     Family("llama", "Llama", llama),
     Family("qwen3", "Qwen3", lambda s: decoder(s, head_dim=s.head_dim), qk_norm="headwise"),
@@ -303,6 +347,65 @@ FAMILIES = (
         dtype=torch.float64,
     ),
     Family("bert__headless", "Bert", bert, head="Model"),
+    Family(
+        "mixtral",
+        "Mixtral",
+        lambda s: decoder(
+            s,
+            head_dim=s.head_dim,
+            num_local_experts=2,
+            num_experts_per_tok=1,
+            sliding_window=s.window,
+        ),
+    ),
+    Family("gemma", "Gemma", lambda s: decoder(s, head_dim=s.head_dim), gain_offset=1.0),
+    Family(
+        "qwen2_moe",
+        "Qwen2Moe",
+        lambda s: experts(
+            decoder(s, head_dim=s.head_dim, use_sliding_window=True, sliding_window=s.window),
+            shared_expert_intermediate_size=4,
+        ),
+    ),
+    Family(
+        "qwen3_moe",
+        "Qwen3Moe",
+        lambda s: experts(decoder(s, head_dim=s.head_dim)),
+        qk_norm="headwise",
+    ),
+    Family(
+        "gpt_oss",
+        "GptOss",
+        lambda s: stretched(
+            decoder(
+                s,
+                head_dim=s.head_dim,
+                num_local_experts=2,
+                num_experts_per_tok=1,
+                sliding_window=s.window,
+                layer_types=kinds(s),
+                rope_parameters=yarn(150000.0, truncate=False),
+            )
+        ),
+    ),
+    Family(
+        "roberta",
+        "Roberta",
+        lambda s: bert(s, pad_token_id=1, type_vocab_size=1),
+        head="ForMaskedLM",
+    ),
+    Family("granite", "Granite", granite),
+    Family("starcoder2", "Starcoder2", lambda s: llama(s, sliding_window=s.window)),
+    Family("phi3", "Phi3", llama),
+    Family("phi3__longrope", "Phi3", longrope),
+    Family("smollm3", "SmolLM3", lambda s: llama(s, no_rope_layer_interval=2)),
+    Family("gpt_neox", "GPTNeoX", gpt_neox),
+    Family("gpt_neox__old_dialect", "GPTNeoX", gpt_neox, rewrite=old_gpt_neox),
+    Family("olmoe", "Olmoe", lambda s: experts(llama(s, intermediate_size=2)), qk_norm="layerwise"),
+    Family("olmo", "Olmo", llama),
+    Family("cohere", "Cohere", llama),
+    Family("nemotron", "Nemotron", lambda s: partial(s, 0.5), gain_offset=1.0),
+    Family("stablelm", "StableLm", lambda s: partial(s, 0.25)),
 )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from ascent import MOST, Found, ascend, context_row, free_phase
 from families import FAMILIES, SCALES, Family, Size, randomise
-from real import Real
+from real import Real, probabilities
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 LIMIT = 40_000  # bytes of a folder, at scale tiny
@@ -55,7 +55,8 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     targets = torch.linspace(float(low), float(high), count).exp()
     targets = iter(targets[torch.randperm(count, generator=generator)].tolist())
     head_dim = getattr(real.config, "head_dim", None) or real.width // real.heads
-    base = {"gpt2": "transformer", "bert": "bert"}.get(real.config.model_type, "model")
+    bases = {"gpt2": "transformer", "bert": "bert", "roberta": "roberta", "gpt_neox": "gpt_neox"}
+    base = bases.get(real.config.model_type, "model")
     bare = Real(getattr(model, base, model), exact=True)
     for layer in range(real.layers):
         if hasattr(real.attention(layer), "attn_logit_softcapping"):
@@ -74,7 +75,10 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
                 multiply(attention.c_attn.weight[:, rows], factor)
                 multiply(attention.c_attn.bias[rows], factor)
             else:
-                query = getattr(attention, "q_proj", None) or attention.query
+                if real.config.model_type == "gpt_neox":
+                    rows = slice(3 * head * head_dim, (3 * head + 1) * head_dim)
+                names = ("q_proj", "query", "qkv_proj", "query_key_value")
+                query = next(m for n in names if (m := getattr(attention, n, None)) is not None)
                 multiply(query.weight[rows], factor)
                 if query.bias is not None:
                     multiply(query.bias[rows], factor)
@@ -92,8 +96,7 @@ def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
     real = Real.open(folder)
     plain = Real.open(folder, exact=False)
     single = Real.open(folder, exact=False, dtype=torch.float32)
-    learned = None if real.rotary else real.config.max_position_embeddings
-    lengths = sorted({min(n, learned or n) for n in size.lengths})
+    lengths = sorted({min(n, real.learned or n) for n in size.lengths})
     masks = {n: real.visible(n) for n in lengths}
     heads: list[dict[str, Any]] = []
     witnesses: list[dict[str, Any]] = []
@@ -151,12 +154,14 @@ def witness(
     tokens = [[float(f"{x:.{DIGITS}g}") for x in token] for token in found.tokens.tolist()]
     with torch.no_grad():
         row = context_row(real, layer, head, torch.tensor(tokens), found.order)
-    row = row.masked_fill(~visible, -torch.inf)
+        sinks = {"s_aux": getattr(real.attention(layer), "sinks", None)}
+        row = row.masked_fill(~visible, -torch.inf)
+        share = probabilities(row, sinks, head)
     return {
         "layer": layer,
         "head": head,
         "spread": float(row[visible].max() - row[visible].min()),
-        "coefficient": float(torch.softmax(row, -1).max()),
+        "coefficient": float(share.max()),
         "order": found.order,
         "tokens": tokens,
     }

@@ -64,6 +64,8 @@ class Real:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = AutoModel.from_pretrained(folder, config=config, dtype=dtype)
+        if hasattr(model.config, "num_experts_per_tok"):
+            model.set_experts_implementation("eager")  # others know no float64
         model = model.to(dtype).eval().requires_grad_(requires_grad=False)
         self = cls(model, exact)
         if hasattr(model, "rotary_emb"):
@@ -98,18 +100,41 @@ class Real:
     def rotary(self) -> bool:
         return hasattr(self.model, "rotary_emb")
 
+    @property
+    def learned(self) -> int | None:
+        """The longest context the position table allows."""
+        if self.rotary:
+            return None
+        # roberta counts positions from the one behind its padding's
+        first = self.config.pad_token_id + 1 if self.config.model_type == "roberta" else 0
+        return int(self.config.max_position_embeddings) - first
+
+    def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Which coordinates of a head turn together: first ones, second ones, those left alone."""
+        size = getattr(self.config, "head_dim", None) or self.width // self.heads
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        turned = int(size * rope.get("partial_rotary_factor", 1.0))
+        if not getattr(self.attention(layer), "use_rope", True):
+            turned = 0
+        half = torch.arange(turned // 2)
+        if self.config.model_type == "cohere":
+            return 2 * half, 2 * half + 1, torch.arange(turned, size)
+        return half, half + turned // 2, torch.arange(turned, size)
+
     def attention(self, layer: int) -> Any:
         if self.config.model_type == "gpt2":
             return self.model.h[layer].attn
-        if self.config.model_type == "bert":
+        if self.config.model_type in ("bert", "roberta"):
             return self.model.encoder.layer[layer].attention.self
+        if self.config.model_type == "gpt_neox":
+            return self.model.layers[layer].attention
         return self.model.layers[layer].self_attn
 
     def norm(self, layer: int) -> Any | None:
         """The norm whose output the attention module reads; None where there is none."""
         if self.config.model_type == "gpt2":
             return self.model.h[layer].ln_1
-        if self.config.model_type == "bert":
+        if self.config.model_type in ("bert", "roberta"):
             if layer == 0:
                 return self.model.embeddings.LayerNorm
             return self.model.encoder.layer[layer - 1].output.LayerNorm
@@ -181,6 +206,15 @@ def grouped(call: dict[str, Any]) -> tuple[Tensor, Tensor]:
 def soft_capped(logits: Tensor, call: dict[str, Any]) -> Tensor:
     cap = call.get("softcap")
     return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def probabilities(logits: Tensor, call: dict[str, Any], head: int) -> Tensor:
+    """Softmax over the last dimension, a learned sink logit in the denominator if there is one."""
+    sinks = call.get("s_aux")
+    if sinks is None:
+        return torch.softmax(logits, dim=-1)
+    sink = sinks[head].to(logits.dtype).expand(*logits.shape[:-1], 1)
+    return torch.softmax(torch.cat((logits, sink), dim=-1), dim=-1)[..., :-1]
 
 
 def last_row(call: dict[str, Any]) -> Tensor:

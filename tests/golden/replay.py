@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from real import Real, last_row
+from real import Real, last_row, probabilities
 
 WHOLE = 1024  # up to here the whole n×n attention runs too and must agree with the last row
 
@@ -38,9 +38,10 @@ def replay(
         rotation = real.rotation(layer, where.unsqueeze(0))
         inputs = states.to(dtype).unsqueeze(0)
         with torch.no_grad():
-            logits = last_row(real.call(layer, inputs, rotation))[0, head]
+            call = real.call(layer, inputs, rotation)
+            logits = last_row(call)[0, head]
             seen = visible(real, layer, n)
-            row = torch.softmax(logits.masked_fill(~seen, -torch.inf), dim=-1)
+            row = probabilities(logits.masked_fill(~seen, -torch.inf), call, head)
             if n <= WHOLE:
                 mask = real.masks(n)[layer]
                 weights = real.call(layer, inputs, rotation, mask, "eager")[0, head, -1]

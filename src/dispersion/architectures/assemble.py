@@ -31,6 +31,7 @@ def assemble(
     facts: Mapping[str, Any],
     learned_positions: int | None = None,
     position_table: str | None = None,
+    position_rows: int | None = None,
 ) -> Plan:
     """Describe every layer asked for, check shapes, account for all tensors.
 
@@ -45,6 +46,7 @@ def assemble(
         facts: what the plan says of the model, besides what all families share.
         learned_positions: the longest context the position table allows, or None.
         position_table: that table's name behind the prefix.
+        position_rows: its rows, where not all of them are positions of tokens.
 
     Raises:
         ArgumentError: a layer asked for does not exist.
@@ -65,10 +67,10 @@ def assemble(
         check_shapes(checkpoint, attention)
     if position_table is not None and (name := prefix + position_table) in checkpoint:
         shape = checkpoint.info(name).shape
-        if shape[:1] != (learned_positions,):
+        rows = learned_positions if position_rows is None else position_rows
+        if shape[:1] != (rows,):
             msg = (
-                f"tensor {shown(name)} must have {learned_positions} rows to fit config.json. "
-                f"Got shape {shape}."
+                f"tensor {shown(name)} must have {rows} rows to fit config.json. Got shape {shape}."
             )
             raise CheckpointError(msg)
     sorted_out = account(checkpoint.names, naming, prefix, attentions)

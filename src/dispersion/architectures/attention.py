@@ -52,6 +52,7 @@ class Projection:
         heads: number of heads of this side.
         first: the side's first output within the tensor (fused projections).
         outputs: all outputs of the tensor; heads·head_dim where it is not fused.
+        stride: outputs from one head's first to the next one's; None for head_dim.
         transposed: whether outputs are columns.
         norm: the QK norm behind the projection, or None.
     """
@@ -61,6 +62,7 @@ class Projection:
     heads: int
     first: int = 0
     outputs: int | None = None
+    stride: int | None = None
     transposed: bool = False
     norm: Norm | None = None
 
@@ -74,6 +76,7 @@ class Attention:
         input_norm: the norm whose output the projections read, or None.
         layerwise: whether a QK norm treats all heads together.
         eps: the ε of the QK norms.
+        sinks: tensor of one learned sink logit for each query head, or None.
         embedding: the token embedding that enters this layer, or None for layers after the first.
         The other fields are those of `Head`.
     """
@@ -92,6 +95,7 @@ class Attention:
     soft_cap: float | None = None
     window: int | None = None
     causal: bool = True
+    sinks: str | None = None
     embedding: EmbeddingInput | None = None
 
     @property
@@ -106,6 +110,8 @@ class Attention:
             shapes |= _norm_shapes(
                 side.norm, side.heads * self.head_dim if self.layerwise else self.head_dim
             )
+        if self.sinks is not None:
+            shapes[self.sinks] = (self.query.heads,)
         return shapes | _norm_shapes(self.input_norm, self.width)
 
 
@@ -141,6 +147,11 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
         CheckpointError: a weight is not finite; the message names the tensor and the index.
     """
     norm = _vectors(checkpoint, attention.input_norm)
+    sinks = (
+        None
+        if attention.sinks is None
+        else to_float64(checkpoint.read(attention.sinks), tensor=attention.sinks)
+    )
     group = attention.query.heads // attention.key.heads
     for kv_head in range(attention.key.heads):
         key = _ball(checkpoint, attention, attention.key, kv_head, norm)
@@ -155,6 +166,7 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
                     scale=attention.scale,
                     rotary=attention.rotary,
                     soft_cap=attention.soft_cap,
+                    sink=None if sinks is None else float(sinks[head]),
                     window=attention.window,
                     causal=attention.causal,
                     reach=_reach(
@@ -178,7 +190,7 @@ def _vectors(checkpoint: Checkpoint, norm: Norm | None) -> tuple[Vector | None, 
 
 
 def _outputs(attention: Attention, side: Projection, head: int) -> slice:
-    start = side.first + head * attention.head_dim
+    start = side.first + head * (side.stride or attention.head_dim)
     return slice(start, start + attention.head_dim)
 
 

@@ -33,7 +33,7 @@ NAMING = ledger.Naming(
         r"embeddings\.position_ids": "index buffer",
         rf"embeddings\.{_NORM}": "feeds no attention asked for",
         r"pooler\..+": "pooler",
-        r"cls\..+": ledger.HEAD,
+        r"(cls|lm_head|.+\.lm_head|classifier)\..+": ledger.HEAD,
     },
     refused={r"crossattention\..+": "cross-attention: its keys come from another model"},
 )
@@ -41,16 +41,24 @@ NAMING = ledger.Naming(
 
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     """Read a BERT encoder, or a decoder's self-attention where `is_decoder` is set."""
+    return read_encoder(checkpoint, asked, "bert")
+
+
+def read_encoder(
+    checkpoint: Checkpoint, asked: frozenset[int] | None, family: str, first_position: int = 0
+) -> Plan:
+    """Read BERT or a descendant whose first token stands at row `first_position` of the table."""
     config = checkpoint.config
     layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
     width = integer(config, "hidden_size")
     heads = integer(config, "num_attention_heads")
     head_dim = split(width, heads, "hidden_size", "num_attention_heads")
-    positions = integer(config, "max_position_embeddings", 512)
+    rows = integer(config, "max_position_embeddings", 512, minimum=first_position + 1)
+    positions = rows - first_position
     kind = config.get("position_embedding_type")
     if kind not in (None, "absolute"):
         got = shown(repr(kind))
-        msg = f"position_embedding_type must be absolute for bert. Got {got}: not supported."
+        msg = f"position_embedding_type must be absolute for {family}. Got {got}: not supported."
         raise UnsupportedError(msg)
     causal = flag(config, "is_decoder", default=False)
 
@@ -71,20 +79,22 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
             input_norm=_norm(checkpoint, f"{prefix}{before}.LayerNorm"),
             scale=inverse_root(head_dim),
             causal=causal,
-            embedding=None if layer else _embedding(checkpoint, prefix, width),
+            # Which row a position reads depends on first_position: not said by EmbeddingInput.
+            embedding=None if layer or first_position else _embedding(checkpoint, prefix, width),
         )
 
     return assemble(
         checkpoint,
         NAMING,
         describe,
-        family="bert",
+        family=family,
         layers=layers,
         layers_key="num_hidden_layers",
         asked=asked,
         facts={"max_positions": positions},
         learned_positions=positions,
         position_table="embeddings.position_embeddings.weight",
+        position_rows=rows,
     )
 
 

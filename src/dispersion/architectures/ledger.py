@@ -35,6 +35,8 @@ _QUANTISED = re.compile(
     r"\.(qweight|qzeros|scales|g_idx|weight_packed|weight_scale|weight_scale_inv|weight_shape"
     r"|input_scale|absmax|quant_map|SCB|weight_format)$|\.quant_state\."
 )
+# Methods that pack experts alone; a packed projection would lack its `weight`.
+_EXPERTS_ONLY = ("mxfp4",)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 
 
@@ -105,8 +107,8 @@ def refuse_quantised(checkpoint: Checkpoint) -> None:
         UnsupportedError: the message names the method or a tensor.
     """
     method = checkpoint.config.get("quantization_config")
-    if method:
-        kind = method.get("quant_method", "unknown") if isinstance(method, dict) else method
+    kind = method.get("quant_method", "unknown") if isinstance(method, dict) else method
+    if method and kind not in _EXPERTS_ONLY:
         msg = (
             f"quantization_config in config.json ({shown(kind)}) is not supported: such weights "
             "cannot be read exactly. Give the checkpoint before quantisation, or a GGUF file."

@@ -6,15 +6,31 @@ from typing import TYPE_CHECKING
 
 from dispersion.architectures import (
     bert,
+    cohere,
+    gemma,
     gemma2,
     gemma3_text,
     gpt2,
+    gpt_neox,
+    gpt_oss,
+    granite,
     llama,
     mistral,
+    mixtral,
+    nemotron,
+    olmo,
     olmo2,
     olmo3,
+    olmoe,
+    phi3,
     qwen2,
+    qwen2_moe,
     qwen3,
+    qwen3_moe,
+    roberta,
+    smollm3,
+    stablelm,
+    starcoder2,
 )
 from dispersion.architectures.ledger import refuse_quantised
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
@@ -26,7 +42,34 @@ if TYPE_CHECKING:
 
 FAMILIES: tuple[Family, ...] = tuple(
     module.FAMILY
-    for module in (bert, gemma2, gemma3_text, gpt2, llama, mistral, olmo2, olmo3, qwen2, qwen3)
+    for module in (
+        bert,
+        cohere,
+        gemma,
+        gemma2,
+        gemma3_text,
+        gpt2,
+        gpt_neox,
+        gpt_oss,
+        granite,
+        llama,
+        mistral,
+        mixtral,
+        nemotron,
+        olmo,
+        olmo2,
+        olmo3,
+        olmoe,
+        phi3,
+        qwen2,
+        qwen2_moe,
+        qwen3,
+        qwen3_moe,
+        roberta,
+        smollm3,
+        stablelm,
+        starcoder2,
+    )
 )
 
 

@@ -22,6 +22,13 @@ def embedding_factor(width: int) -> Enclosure:
     return Enclosure(root * (1 - 2.0**-8 - 2.0**-40), root * (1 + 2.0**-8 + 2.0**-40))
 
 
+def float32_factor(value: float) -> Enclosure:
+    """Enclose a positive factor that models round to float32, or not at all; 1 is exact."""
+    if value == 1:
+        return Enclosure.exact(1.0)
+    return Enclosure(value * (1 - 2.0**-23), value * (1 + 2.0**-23))
+
+
 def times(first: Enclosure, second: Enclosure) -> Enclosure:
     """Enclose the product of two positive numbers."""
     for one, other in ((first, second), (second, first)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.text import shown
@@ -21,10 +21,11 @@ FULL, SLIDING = LAYER_TYPES
 
 @dataclass(frozen=True)
 class LayerKind:
-    """The layer's type, by which nested rope parameters are found, and its window or None."""
+    """The layer's type, by which nested rope parameters are found, its window, and if it turns."""
 
     layer_type: str
     window: int | None = None
+    rotates: bool = True
 
 
 def full(config: Config, layers: int) -> tuple[LayerKind, ...]:  # noqa: ARG001
@@ -38,6 +39,51 @@ def everywhere(config: Config, layers: int) -> tuple[LayerKind, ...]:
     return (LayerKind(FULL if window is None else SLIDING, window),) * layers
 
 
+def where_stated(config: Config, layers: int) -> tuple[LayerKind, ...]:
+    """`sliding_window` on every layer where the config sets it."""
+    return (
+        full(config, layers) if config.get("sliding_window") is None else everywhere(config, layers)
+    )
+
+
+def where_used(config: Config, layers: int) -> tuple[LayerKind, ...]:
+    """`sliding_window` on every layer with `use_sliding_window`."""
+    used = flag(config, "use_sliding_window", default=False)
+    return everywhere(config, layers) if used else full(config, layers)
+
+
+def alternate_first_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
+    """With `use_sliding_window`, every other layer up to `max_window_layers` slides."""
+    window = _window(config) if flag(config, "use_sliding_window", default=False) else None
+    end = integer(config, "max_window_layers", 28, minimum=0)
+    types = [
+        SLIDING if window is not None and i < end and i % 2 == 0 else FULL for i in range(layers)
+    ]
+    return _kinds(config, types, window)
+
+
+def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
+    """SmolLM 3: `no_rope_layers` marks by 0 what does not rotate; only such layers may slide."""
+    step = integer(config, "no_rope_layer_interval", 4)
+    rotates = config.get("no_rope_layers")
+    if rotates is None:
+        rotates = [int((i + 1) % step != 0) for i in range(layers)]
+    if not isinstance(rotates, list) or len(rotates) != layers:
+        msg = (
+            f"no_rope_layers in config.json must list {layers} layers. Got {shown(repr(rotates))}."
+        )
+        raise CheckpointError(msg)
+    if any(isinstance(r, bool) or r not in (0, 1) for r in rotates):
+        msg = f"no_rope_layers in config.json must hold 0 and 1. Got {shown(repr(rotates))}."
+        raise CheckpointError(msg)
+    used = flag(config, "use_sliding_window", default=False)
+    stated = used and config.get("sliding_window") is not None
+    window = integer(config, "sliding_window") if stated else None
+    types = [SLIDING if window is not None and not r else FULL for r in rotates]
+    kinds = _kinds(config, types, window)
+    return tuple(replace(k, rotates=bool(r)) for k, r in zip(kinds, rotates, strict=True))
+
+
 def after_full_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """Qwen's rule: with `use_sliding_window`, layers from `max_window_layers` on slide."""
     window = _window(config) if flag(config, "use_sliding_window", default=False) else None
@@ -46,22 +92,25 @@ def after_full_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
     return _kinds(config, types, window)
 
 
-def full_every(period: int, key: str | None = None) -> WindowRule:
-    """Every `period`-th layer is full, the others slide; `key` of the config may set the period."""
+def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> WindowRule:
+    """Every `period`-th layer is full, the others slide; `key` of the config may set the period.
+
+    `absent` is the window where the config has no `sliding_window`.
+    """
 
     def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
         step = period if key is None else integer(config, key, period)
         types = [SLIDING if (i + 1) % step else FULL for i in range(layers)]
-        return _kinds(config, types, _window(config))
+        return _kinds(config, types, _window(config, absent))
 
     return rule
 
 
-def _window(config: Config) -> int | None:
-    # Their config classes take 4096 where the key is absent; null means no window.
+def _window(config: Config, absent: int = 4096) -> int | None:
+    # Most config classes take 4096 where the key is absent; null means no window.
     if "sliding_window" in config and config["sliding_window"] is None:
         return None
-    return integer(config, "sliding_window", 4096)
+    return integer(config, "sliding_window", absent)
 
 
 def _kinds(config: Config, types: list[str], window: int | None) -> tuple[LayerKind, ...]:

@@ -1,0 +1,232 @@
+"""A config and a file read through the description of one of Llama's descendants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dispersion.architectures import ledger
+from dispersion.architectures.assemble import assemble, split
+from dispersion.architectures.attention import Attention, Norm, Projection
+from dispersion.architectures.scales import (
+    embedding_factor,
+    float32_factor,
+    inverse_root,
+    times,
+)
+from dispersion.checkpoint.text import shown
+from dispersion.config import flag, integer, positive
+from dispersion.embedding import EmbeddingInput
+from dispersion.enclosure import Enclosure
+from dispersion.errors import UnsupportedError
+from dispersion.head import ONE
+from dispersion.rotary import rotary_from_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dispersion.architectures.decoder import Decoder
+    from dispersion.architectures.plans import Plan
+    from dispersion.architectures.windows import LayerKind
+    from dispersion.checkpoint import Checkpoint
+    from dispersion.rotary import Rotary
+
+    Config = Mapping[str, Any]
+
+NAMING = ledger.Naming(
+    stack="layers",
+    module="self_attn",
+    near=("input_layernorm",),
+    inside={
+        r"self_attn\.[vo]_proj\.(weight|bias)": ledger.VALUE,
+        r"self_attn\.rotary_emb\.inv_freq": ledger.FREQUENCIES,
+        r"(mlp|block_sparse_moe)\..+": ledger.FEED_FORWARD,
+        r"(post_attention|pre_feedforward|post_feedforward)_layernorm\.(weight|bias)": ledger.AFTER,
+    },
+    outside={
+        r"embed_tokens\.weight": ledger.EMBEDDING,
+        r"norm\.(weight|bias)": ledger.FINAL_NORM,
+        r"(.+\.)?lm_head\..+": ledger.HEAD,
+        r"rotary_emb\.inv_freq|rope_freqs\.weight": ledger.FREQUENCIES,
+    },
+)
+
+
+class Reader:
+    """One config read through a family's description."""
+
+    def __init__(self, rules: Decoder, checkpoint: Checkpoint) -> None:
+        config = checkpoint.config
+        self.rules, self.checkpoint, self.config = rules, checkpoint, config
+        for key in rules.refused:
+            if (got := config.get(key)) not in (None, False):
+                msg = f"{key}={shown(repr(got))} in config.json is not supported for this model."
+                raise UnsupportedError(msg)
+        self.layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
+        self.width = integer(config, "hidden_size")
+        self.heads = integer(config, "num_attention_heads")
+        # null means as many as query heads; an absent key means the class's own default.
+        absent = rules.key_heads if "num_key_value_heads" not in config else None
+        self.key_heads = integer(config, "num_key_value_heads", absent or self.heads)
+        split(self.heads, self.key_heads, "num_attention_heads", "num_key_value_heads")
+        self.head_dim = self._head_dim()
+        self.bidirectional = self._bidirectional()
+        self.kinds = rules.window(config, self.layers)
+        self.scale, self.soft_cap = self._scale(), self._soft_cap()
+        key = "max_position_embeddings"
+        stated = config.get(key) is not None
+        self.max_positions = integer(config, key) if stated else None
+        self.eps = (
+            rules.eps if rules.eps_key is None else positive(config, rules.eps_key, rules.eps)
+        )
+        self.bias = (
+            rules.bias
+            if isinstance(rules.bias, bool)
+            else flag(config, rules.bias, default=rules.bias_absent)
+        )
+        # GGUF files store the factor itself where Hugging Face files store factor - 1.
+        self.gain_offset = 0.0 if checkpoint.gain_is_multiplier else rules.gain_offset
+        self.rotations: dict[str, Rotary | None] = {}
+
+    def plan(self, name: str, asked: frozenset[int] | None) -> Plan:
+        return assemble(
+            self.checkpoint,
+            NAMING,
+            self._attention,
+            family=name,
+            layers=self.layers,
+            layers_key="num_hidden_layers",
+            asked=asked,
+            facts={"max_positions": self.max_positions},
+        )
+
+    def _head_dim(self) -> int:
+        absent = self.rules.head_dim if "head_dim" not in self.config else None
+        if absent is None and self.config.get("head_dim") is None:
+            return split(self.width, self.heads, "hidden_size", "num_attention_heads")
+        return integer(self.config, "head_dim", absent)
+
+    def _bidirectional(self) -> bool:
+        key = "use_bidirectional_attention"
+        if self.rules.bidirectional is None or not flag(self.config, key, default=False):
+            return False
+        if self.rules.bidirectional == "refused":
+            msg = f"{key} in config.json must be false for this model. Got true: not supported."
+            raise UnsupportedError(msg)
+        return True
+
+    def _scale(self) -> Enclosure:
+        if self.rules.multiplier_key is not None:
+            return Enclosure.exact(positive(self.config, self.rules.multiplier_key, 1.0))
+        if self.rules.scale_key is None:
+            return inverse_root(self.head_dim)
+        return inverse_root(positive(self.config, *self.rules.scale_key))
+
+    def _soft_cap(self) -> float | None:
+        if self.rules.soft_cap is None:
+            return None
+        key, default = self.rules.soft_cap
+        if key in self.config and self.config[key] is None:
+            return None
+        return positive(self.config, key, default)
+
+    def _rotary(self, kind: LayerKind) -> Rotary | None:
+        if not kind.rotates:
+            return None
+        if kind.layer_type not in self.rotations:
+            self.rotations[kind.layer_type] = self._turned(kind.layer_type)
+        return self.rotations[kind.layer_type]
+
+    def _turned(self, layer_type: str) -> Rotary | None:
+        stated, default = self.config, self.rules.partial
+        if default is not None and self.config.get("partial_rotary_factor") is None:
+            stated = {**self.config, "partial_rotary_factor": default}
+        silent = not (self.config.get("rope_parameters") or self.config.get("rope_scaling"))
+        if self.rules.rope_absent is not None and silent:
+            stated = {**stated, "rope_scaling": self.rules.rope_absent}
+        rotary = rotary_from_config(stated, layer_type, self.head_dim, self.rules.rope)
+        still = rotary is not None and bool(rotary.unrotated.size)
+        if default is None:
+            partial = positive(self.config, "partial_rotary_factor", 1.0)
+            if partial != 1 or still:
+                msg = (
+                    "partial_rotary_factor in config.json must be 1 for this model, whose own code "
+                    f"ignores it. Got {partial}."
+                )
+                raise UnsupportedError(msg)
+        elif rotary is not None and still and rotary.attention_factor != ONE:
+            msg = (
+                f"rope_type {rotary.kind} with a factor on cos and sin is not supported where only "
+                f"{2 * len(rotary.pairs)} of head_dim={self.head_dim} coordinates turn."
+            )
+            raise UnsupportedError(msg)
+        return rotary
+
+    def _attention(self, prefix: str, layer: int) -> Attention:
+        rules, kind = self.rules, self.kinds[layer]
+        root = f"{prefix}layers.{layer}."
+        rotary, scale, window = self._rotary(kind), self.scale, kind.window
+        if rotary is not None:
+            # All coordinates turn, so the factor of cos and sin is part of the scale, squared.
+            scale = times(scale, times(rotary.attention_factor, rotary.attention_factor))
+        if self.bidirectional and window is not None:
+            # Half the window to each side. A query at an end of the context sees one half and
+            # itself, and no bound may count keys that some query does not see.
+            window = window // 2 + 1
+        query, key = self._projections(f"{root}self_attn.")
+        return Attention(
+            module=f"{root}self_attn",
+            layer=layer,
+            width=self.width,
+            head_dim=self.head_dim,
+            query=query,
+            key=key,
+            input_norm=self._input_norm(f"{root}input_layernorm.") if rules.pre_norm else None,
+            scale=scale,
+            rotary=rotary,
+            layerwise=rules.qk_norm == "layerwise",
+            eps=self.eps,
+            soft_cap=self.soft_cap,
+            window=window,
+            causal=not self.bidirectional,
+            sinks=f"{root}self_attn.sinks" if rules.sinks else None,
+            # Contexts of token ids are built without a sink.
+            embedding=None if layer or rules.sinks else self._embedding(prefix),
+        )
+
+    def _projections(self, root: str) -> tuple[Projection, Projection]:
+        total = (self.heads + 2 * self.key_heads) * self.head_dim if self.rules.fused else None
+        sides = {"q": (self.heads, 0), "k": (self.key_heads, self.heads * self.head_dim)}
+        query, key = (
+            Projection(
+                weight=f"{root}{'qkv' if total else side}_proj.weight",
+                bias=f"{root}{'qkv' if total else side}_proj.bias" if self.bias else None,
+                heads=heads,
+                first=first if total else 0,
+                outputs=total,
+                norm=None
+                if self.rules.qk_norm == "none"
+                else Norm("rms", f"{root}{side}_norm.weight", gain_offset=self.gain_offset),
+            )
+            for side, (heads, first) in sides.items()
+        )
+        return query, key
+
+    def _embedding(self, prefix: str) -> EmbeddingInput:
+        scale = ONE
+        if self.rules.scaled_embedding:
+            scale = embedding_factor(self.width)
+        elif self.rules.embedding_key is not None:
+            scale = float32_factor(positive(self.config, self.rules.embedding_key, 1.0))
+        return EmbeddingInput(
+            source=self.checkpoint,
+            tokens=f"{prefix}embed_tokens.weight",
+            width=self.width,
+            eps=self.eps,
+            scale=scale,
+        )
+
+    def _input_norm(self, root: str) -> Norm:
+        gain, bias = (
+            root + part if part in self.rules.norm_parts else None for part in ("weight", "bias")
+        )
+        return Norm(self.rules.norm, gain, bias, gain_offset=self.gain_offset)
