@@ -214,12 +214,23 @@ def test_positions_of_roberta_start_behind_the_padding():
         plan(from_arrays(arrays, short))
 
 
+def test_a_gain_with_a_row_for_each_head_gives_each_head_its_own():
+    checkpoint = opened("cohere__qk_norm")
+    gains = checkpoint.read("model.layers.1.self_attn.q_norm.weight").astype(np.float64)
+    key_gains = checkpoint.read("model.layers.1.self_attn.k_norm.weight").astype(np.float64)
+    assert gains.shape == (4, 8)
+    mean = np.eye(8) - 1 / 8
+    for index, kv_head, head in plan(checkpoint).layers[1].heads():
+        for ball, gain in ((head.query, gains[index]), (head.key, key_gains[kv_head])):
+            np.testing.assert_allclose(ball.matrix, gain[:, None] * mean, rtol=1e-14)
+        assert head.reach.query_norm.centred
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
         ("olmo", {"clip_qkv": 8.0}, "clip_qkv=8.0"),
         ("olmoe", {"clip_qkv": 8.0}, "clip_qkv=8.0"),
-        ("cohere", {"use_qk_norm": True}, "use_qk_norm=True"),
         ("stablelm", {"qk_layernorm": True}, "qk_layernorm=True"),
         ("phi3", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "yarn"),
         (

@@ -404,6 +404,7 @@ FAMILIES = (
     Family("olmoe", "Olmoe", lambda s: experts(llama(s, intermediate_size=2)), qk_norm="layerwise"),
     Family("olmo", "Olmo", llama),
     Family("cohere", "Cohere", llama),
+    Family("cohere__qk_norm", "Cohere", lambda s: llama(s, use_qk_norm=True), qk_norm="headwise"),
     Family("nemotron", "Nemotron", lambda s: partial(s, 0.5), gain_offset=1.0),
     Family("stablelm", "StableLm", lambda s: partial(s, 0.25)),
 )

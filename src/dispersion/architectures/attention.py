@@ -34,12 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm's tensors: `gain` and `bias` are names or None; the factor is weight + gain_offset."""
+    """A norm's tensors: `gain` and `bias` are names or None; the factor is weight + gain_offset.
+
+    `stacked` says that a QK norm's gain has one row for each head.
+    """
 
     kind: Literal["rms", "layer"]
     gain: str | None
     bias: str | None = None
     gain_offset: float = 0.0
+    stacked: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,9 +111,11 @@ class Attention:
             shapes[side.weight] = (self.width, out) if side.transposed else (out, self.width)
             if side.bias is not None:
                 shapes[side.bias] = (out,)
-            shapes |= _norm_shapes(
-                side.norm, side.heads * self.head_dim if self.layerwise else self.head_dim
-            )
+            size = side.heads * self.head_dim if self.layerwise else self.head_dim
+            found = _norm_shapes(side.norm, size)
+            if side.norm is not None and side.norm.stacked:
+                found = {name: (side.heads, *shape) for name, shape in found.items()}
+            shapes |= found
         if self.sinks is not None:
             shapes[self.sinks] = (self.query.heads,)
         return shapes | _norm_shapes(self.input_norm, self.width)
@@ -219,6 +225,9 @@ def _ball(
         bias = to_float64(checkpoint.read(side.bias, part), tensor=side.bias, first_row=part.start)
     if side.norm is not None:
         gain, norm_bias = _vectors(checkpoint, side.norm)
+        if side.norm.stacked:
+            gain = None if gain is None else gain[head]
+            norm_bias = None if norm_bias is None else norm_bias[head]
         start = head * attention.head_dim if attention.layerwise else 0
         return qk_norm_ball(
             gain,

@@ -8,5 +8,9 @@ FAMILY = Decoder(
     eps=1e-5,
     eps_key="layer_norm_eps",
     rope=RopeRule(theta=500000.0, interleaved=True),
-    refused=("use_qk_norm",),
-).family("cohere", "Cohere", "LayerNorm without bias, interleaved RoPE; use_qk_norm is refused")
+    stacked_key="use_qk_norm",
+).family(
+    "cohere",
+    "Cohere",
+    "LayerNorm without bias, interleaved RoPE, with use_qk_norm a LayerNorm per head",
+)

@@ -29,6 +29,7 @@ class Decoder:
         norm_parts: which of gain and bias that norm has.
         gain_offset: 1.0 where norms multiply by 1 + weight.
         qk_norm: RMS norm of q and k before the rotation, per head or over all heads together.
+        stacked_key: key that puts a LayerNorm with a gain for each head behind q and k, or None.
         eps: ε of the norms where `eps_key` is absent from the config.
         eps_key: key of ε, or None where ε stands in the code.
         head_dim: size of a head where `head_dim` is absent; None for hidden_size / heads.
@@ -56,6 +57,7 @@ class Decoder:
     norm_parts: tuple[Literal["weight", "bias"], ...] = ("weight",)
     gain_offset: float = 0.0
     qk_norm: Literal["none", "headwise", "layerwise"] = "none"
+    stacked_key: str | None = None
     eps: float = 1e-6
     eps_key: str | None = "rms_norm_eps"
     head_dim: int | None = None

@@ -203,13 +203,19 @@ class Reader:
                 heads=heads,
                 first=first if total else 0,
                 outputs=total,
-                norm=None
-                if self.rules.qk_norm == "none"
-                else Norm("rms", f"{root}{side}_norm.weight", gain_offset=self.gain_offset),
+                norm=self._qk_norm(f"{root}{side}_norm.weight"),
             )
             for side, (heads, first) in sides.items()
         )
         return query, key
+
+    def _qk_norm(self, gain: str) -> Norm | None:
+        rules = self.rules
+        if rules.stacked_key is not None and flag(self.config, rules.stacked_key, default=False):
+            return Norm("layer", gain, stacked=True)
+        if rules.qk_norm == "none":
+            return None
+        return Norm("rms", gain, gain_offset=self.gain_offset)
 
     def _embedding(self, prefix: str) -> EmbeddingInput:
         scale = ONE
