@@ -701,3 +701,30 @@ def test_products_and_quotients_of_scales_are_rounded_outward():
     assert one.lower < 1 < one.upper
     assert times(Enclosure.exact(1.0), third) == third
     assert divided(Enclosure.exact(1.0), 4) == Enclosure.exact(0.25)
+
+
+@pytest.mark.parametrize(
+    "name", ["q_norm.weight", "input_layernorm_2.weight", "k.scale", "ln_q.weight", "rope.freqs"]
+)
+def test_an_unknown_tensor_that_could_change_logits_refuses_its_layer(name):
+    checkpoint = open_checkpoint(DATA / "llama")
+    arrays = {each: checkpoint.read(each) for each in checkpoint.names}
+    arrays[f"model.layers.0.{name}"] = np.ones(4, np.float32)
+    found = plan(from_arrays(arrays, dict(checkpoint.config)))
+    assert [each.layer for each in found.layers] == [1]
+    assert name in found.refused[0].reason
+
+
+def test_an_unknown_tensor_of_the_feed_forward_part_is_skipped():
+    checkpoint = open_checkpoint(DATA / "llama")
+    arrays = {each: checkpoint.read(each) for each in checkpoint.names}
+    arrays["model.layers.0.mlp.q_norm.weight"] = np.ones(4, np.float32)
+    found = plan(from_arrays(arrays, dict(checkpoint.config)))
+    assert not found.refused
+
+
+@pytest.mark.parametrize("value", [5, -1, [], {}])
+def test_a_model_type_must_be_a_name(value):
+    checkpoint = open_checkpoint(DATA / "llama")
+    with pytest.raises(CheckpointError, match=r"model_type in config\.json must be a name"):
+        plan(from_arrays({}, {**checkpoint.config, "model_type": value}))

@@ -490,3 +490,64 @@ def test_progress_is_for_terminals_and_not_for_quiet(options: tuple[str, ...], s
     assert b"\x1b" not in done.stdout
     assert (b"layers" in progress) == shown
     assert shown or progress == b""
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    program = f"{sys.executable} -c 'import sys; from dispersion.cli import main; sys.exit(main())'"
+    return subprocess.run(
+        ["bash", "-c", command.replace("dispersion", program, 1)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
+@pytest.mark.parametrize(
+    "command", ["check demo:plain --length 8", "families", "--help", "plan --head-dim 8"]
+)
+def test_a_full_standard_output_is_an_error_and_no_verdict(command: str) -> None:
+    done = shell(f"dispersion {command} > /dev/full")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: standard output cannot be written")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_closed_streams_do_not_lose_files(closed: str, tmp_path) -> None:
+    target = tmp_path / "out.json"
+    done = shell(f"dispersion check demo:plain --length 8 --json {target} {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(target.read_text())["summary"]["heads"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo:plain", "demo:headwise"], "two arguments are weight files"),
+        ([""], "CHECKPOINT must name a file or folder"),
+        (["demo:plain", "--offsets", "exact", "--budget", "nan"], "--budget"),
+        (["demo:plain", "--length", "8", "--sink-tokens", "9"], "--sink-tokens must not exceed"),
+        (["demo:plain", "--retrieval", "any", "--sink-tokens", "2"], "retrieval 'one'"),
+    ],
+)
+def test_arguments_that_make_no_sense_together(run, arguments: list[str], message: str) -> None:
+    result = run("check", *arguments)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert message in result.err
+
+
+def test_shares_next_to_0_and_1_are_printed_in_full(run) -> None:
+    assert "99.999999999999%" in run("check", DEMO, "--target", "0.99999999999999").out
+    assert "1e-298%" in run("check", DEMO, "--target", "1e-300").out
+
+
+def test_heads_nearly_limited_show_their_ceilings(run) -> None:
+    out = run("check", "demo:headwise", "--length", "16,1K").out
+    assert "rule nothing out" not in " ".join(out.split())
+    assert "ceiling at 1K" in out
+
+
+def test_narrow_terminals_keep_the_layer(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = run("check", "demo:headwise", "--length", "4K").out
+    assert "layer  head" in out

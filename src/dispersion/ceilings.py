@@ -60,14 +60,22 @@ class Bounds:
         reachable = rigor.reachable_length(self.spread, target.coefficient, items=tokens).upper
         if self.head.sink is not None or (target.retrieval == "any" and self.spectrum is not None):
             reachable = self._bisected(target, reachable)
-        if self.head.window is not None and reachable >= self.head.window:
-            return math.inf
-        return reachable
+        window = self.head.window
+        if window is None or reachable < window:
+            return reachable
+        # All longer contexts show a query the same number of keys.
+        held = self.ceiling(target, window) >= target.coefficient
+        return math.inf if held else min(reachable, window - 1.0)
 
     def _bisected(self, target: Target, high: float) -> float:
-        """Ceilings fall with length: the largest one, up to `high`, where it meets the target."""
+        """The largest length up to `high` at which the ceiling meets the target.
+
+        Ceilings fall with length once there are as many keys as sink tokens, and rise before.
+        """
         bounds = replace(self, head=replace(self.head, window=None))
-        low, top = 0, int(min(high, _LONGEST))
+        low, top = max(1, target.sink_tokens), int(min(high, _LONGEST))
+        if bounds.ceiling(target, low) < target.coefficient:
+            return 0.0
         if math.isinf(high) and bounds.ceiling(target, top) >= target.coefficient:
             return math.inf
         while low < top:

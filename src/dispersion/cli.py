@@ -26,11 +26,13 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; errors are one line on stderr."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         code = cli.main(arguments, prog_name="dispersion", standalone_mode=False)
+        sys.stdout.flush()
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "dispersion"
         return _fail(f"{error.format_message()} See '{command} --help'.", 2)
@@ -40,10 +42,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted", INTERRUPTED)
     except DispersionError as error:
         return _fail(str(error), error.exit_code)
-    except (BrokenPipeError, SystemExit):  # click turns a broken pipe into SystemExit
+    except BrokenPipeError:
         code = 0
+    except SystemExit:  # click's way out of a broken pipe
+        code = 0
+    except OSError as error:
+        # Files have messages of their own: what is left is the standard output.
+        _silence_stdout()
+        return _fail(f"standard output cannot be written ({error.strerror or error}).", 2)
     _finish_stdout()
     return code if isinstance(code, int) else 0
+
+
+def _open_streams() -> None:
+    """Give the process the streams it was started without; their text goes nowhere."""
+    # A daemon may close them. Results then live in the files that were asked for.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def _fail(message: str, code: int) -> int:
@@ -59,8 +75,12 @@ def _finish_stdout() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
+
+
+def _silence_stdout() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

@@ -161,6 +161,23 @@ def _refuse_contradictions(request: Request) -> None:
     if request.inputs == "vocabulary" and request.offsets == "exact":
         msg = "--inputs vocabulary goes with --offsets free: its bounds hold at any angles."
         raise ArgumentError(msg)
+    if "" in request.paths:
+        msg = "CHECKPOINT must name a file or folder. Got an empty name."
+        raise ArgumentError(msg)
+    shortest = min(request.lengths or DEFAULT_LENGTHS)
+    if request.sink_tokens > shortest:
+        msg = (
+            "--sink-tokens must not exceed --length. "
+            f"Got {request.sink_tokens} of {shortest} tokens."
+        )
+        raise ArgumentError(msg)
+    demos = [path for path in request.paths if path.startswith(DEMO)]
+    if demos and len(request.paths) > 1:
+        msg = f"two arguments are weight files; check one checkpoint at a time. Got {demos[0]}."
+        raise ArgumentError(msg)
+    if request.budget is not None and request.budget != request.budget:
+        msg = "--budget must be a number of seconds. Got nan."
+        raise ArgumentError(msg)
     if request.budget is not None and request.offsets != "exact":
         msg = "--budget goes with --offsets exact."
         raise ArgumentError(msg)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 NormKind = Literal["rms", "layer"]
 
+LARGEST_INPUT = 1e100
+"""The largest input norm that is taken: squares of larger ones leave float64."""
+
 # Models round 1 + w to float32 before use; a certificate that allows for it holds either way.
 SHIFTED_GAIN_ROUNDING = 2.0**-24
 
@@ -154,8 +157,8 @@ def capped_ball(
 
     """
     _matrix_shape(weight)
-    if not 0 <= radius < np.inf:
-        msg = f"input norm must be a finite number, 0 or more. Got {radius}."
+    if not 0 <= radius <= LARGEST_INPUT:
+        msg = f"input norm must lie between 0 and {LARGEST_INPUT:g}. Got {radius}."
         raise ArgumentError(msg)
     return BallImage(matrix=weight, radius=Enclosure.exact(float(radius)), cap=cap)
 

@@ -183,7 +183,7 @@ def rotary_from_config(
     if partial > 1 or rotated % 2 or not rotated:
         msg = (
             "head_dim · partial_rotary_factor must be even and at most head_dim. "
-            f"Got {rotated} of head_dim={head_dim}."
+            f"Got head_dim={head_dim}, partial_rotary_factor={partial:g}."
         )
         raise CheckpointError(msg)
     with np.errstate(all="ignore"):

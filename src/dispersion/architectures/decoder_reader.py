@@ -148,6 +148,8 @@ class Reader:
         if default is None:
             partial = positive(self.config, "partial_rotary_factor", 1.0)
             if partial != 1 or still:
+                if rotary is not None and still:
+                    partial = 2 * len(rotary.pairs) / self.head_dim
                 msg = (
                     "partial_rotary_factor in config.json must be 1 for this model, whose own code "
                     f"ignores it. Got {partial}."

@@ -38,6 +38,12 @@ _QUANTISED = re.compile(
 # Methods that pack experts alone; a packed projection would lack its `weight`.
 _EXPERTS_ONLY = ("mxfp4",)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+# Unknown names within a layer that could well act on queries, keys or the input of attention.
+_TELLING = re.compile(
+    r"(^|[._])(q|k|qk|query|key|rotary|rope|sinks?|logit_scale)([._]|$)|norm|(^|[._])ln",
+    re.IGNORECASE,
+)
+_FEED_FORWARD = re.compile(r"mlp|feed_forward|ffn|expert|moe", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,9 @@ def account(
             refused.setdefault(f"{prefix}{naming.stack}.*.{module}", reason)
             continue
         near = any(rest.startswith(f"{m}.") for m in (naming.module, *naming.near))
-        if near or name.rpartition(".")[0] in parents:
+        elsewhere = _FEED_FORWARD.search(rest) or _attention_module(rest)
+        telling = _TELLING.search(rest) and not elsewhere
+        if near or telling or name.rpartition(".")[0] in parents:
             refused.setdefault(
                 asked[index].module, f"tensor {shown(name)} is not known to this family"
             )

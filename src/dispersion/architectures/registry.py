@@ -105,7 +105,10 @@ def supported_model_types() -> tuple[str, ...]:
 def _find(checkpoint: Checkpoint) -> Family:
     config = checkpoint.config
     model_type = config.get("model_type")
-    if isinstance(model_type, str):
+    if model_type is not None and not isinstance(model_type, str):
+        msg = f"model_type in config.json must be a name. Got {model_type!r}."
+        raise CheckpointError(msg)
+    if model_type is not None:
         for family in FAMILIES:
             if model_type in family.model_types:
                 return family

@@ -125,9 +125,9 @@ def _details(audit: Audit, width: int, style: Style, *, per_head: bool) -> list[
     ]
     rows = [[head] for head in heads] if per_head else groups
     columns = [
-        Column("layer", [str(row[0].layer) for row in rows]),
+        Column("layer", [str(row[0].layer) for row in rows], 99),
         *(
-            [Column("head", [str(row[0].head) for row in rows])]
+            [Column("head", [str(row[0].head) for row in rows], 99)]
             if per_head
             else _varying("heads", [str(len(row)) for row in rows])
         ),

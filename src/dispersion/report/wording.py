@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from decimal import Decimal
 from statistics import median_low
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dispersion.results import Audit
     from dispersion.verdict import Target
 
+_CLEARLY = 4.0  # logits above what is needed: from there on ceilings all print as nearly 1
 _NAMED_GROUPS = 3  # more distinct stopping lengths than this are summarised by their range
 
 LEGEND = (
@@ -36,7 +38,11 @@ def plural(count: int, noun: str) -> str:
 
 def percent(coefficient: float) -> str:
     """Print a coefficient as a percentage, in full."""
-    return f"{coefficient * 100:.12g}%"
+    exact = Decimal(repr(coefficient)) * 100
+    if exact < Decimal("1e-6"):
+        return f"{exact.normalize():e}%"
+    text = format(exact, "f")
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + "%"
 
 
 def headline(audit: Audit) -> str:
@@ -122,7 +128,7 @@ def unbounded(audit: Audit) -> list[str]:
 def limited_by_weights(audit: Audit) -> list[str]:
     """Say in words whether weights limit anything, and which cap would.
 
-    Empty where some head is ruled out at a length asked: the table says it better.
+    Empty where some head is ruled out at a length asked, or nearly: the table says it better.
     """
     spreads = [head.spread.upper for head in audit.heads if not math.isinf(head.spread.upper)]
     if not spreads or not audit.targets or Verdict.RULED_OUT in audit.verdicts():
@@ -135,8 +141,8 @@ def limited_by_weights(audit: Audit) -> list[str]:
     spreads_are = f"{low} to {high}" if low != high else high
     share = f"{percent(target.coefficient)} at {format_length(target.length)}"
     at_least = round_down(needed.lower)
-    if min(spreads) < needed.upper:
-        return [f"No head is ruled out at these lengths; spreads are at most {high} logits."]
+    if min(spreads) < needed.upper + _CLEARLY or needed.lower <= 0:
+        return []
     return [
         "At these lengths no head is limited by its weights: its certified spread is "
         f"{spreads_are} logits, and {share} needs only {at_least}. The weights rule nothing out.",
