@@ -138,6 +138,13 @@ def _open(
             msg = "config must come with a state dict (the model's config.json). Got None."
             raise ArgumentError(msg)
         return from_arrays(source, dict(config)), "state dict"
+    if not isinstance(source, (str, os.PathLike)):
+        got = "None" if source is None else f"{type(source).__name__}"
+        msg = (
+            "source must be the path of a folder, .safetensors, .index.json or .gguf file, or a "
+            f"mapping from tensor names to arrays. Got {got}."
+        )
+        raise ArgumentError(msg)
     if config is not None:
         msg = "config goes with a state dict; a checkpoint on disk has its own. Got both."
         raise ArgumentError(msg)
