@@ -340,7 +340,7 @@ def with_offsets(first, second):
 
 
 MALFORMED = {
-    "empty": (b"", "cannot be read"),
+    "empty": (b"", "is empty; it is truncated"),
     "another kind of file": (b"GGML" + VALID[4:], "does not start with GGUF"),
     "cut in the counts": (VALID[:12], "inside its header"),
     "cut in the data": (VALID[:-1], "ends at"),

@@ -73,7 +73,7 @@ def test_paths_that_hold_nothing(tmp_path, opener):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are a Unix feature")
 def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path):
     os.mkfifo(tmp_path / "p.safetensors")
-    refused(CheckpointError, "neither a file", open_checkpoint, tmp_path / "p.safetensors")
+    refused(CheckpointError, "is a named pipe, not a", open_checkpoint, tmp_path / "p.safetensors")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "m.npy", "m.npz", "m.gguf"])
@@ -101,9 +101,14 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch, name):
     [
         (b"{", "valid JSON"),
         (b"", "valid JSON"),
-        (b"[1]", "must be a JSON object. Got list"),
+        (b"[1]", "must be a JSON object. Got a list"),
         (b'{"a": "\xff"}', "UTF-8"),
         (b"[" * 100_000, "nested"),
+        (b"null", "must be a JSON object. Got null."),
+        (b"true", "must be a JSON object. Got true."),
+        (b"1", "must be a JSON object. Got 1."),
+        (b'"{}"', "must be a JSON object. Got text."),
+        (b'{"a": -' + b"7" * 5000 + b"}", "(it holds an integer of 5000 digits)"),
     ],
 )
 def test_a_malformed_config_is_named(tmp_path, raw, match):
@@ -117,7 +122,7 @@ def test_a_config_that_is_a_folder_is_named(tmp_path):
     folder = write_checkpoint(tmp_path, ARRAYS, CONFIG)
     (folder / "config.json").unlink()
     (folder / "config.json").mkdir()
-    refused(CheckpointError, "config.json cannot be read", open_checkpoint, folder)
+    refused(CheckpointError, "config.json is a folder, not a regular", open_checkpoint, folder)
 
 
 def test_infinity_in_a_config_is_read_as_transformers_reads_it(tmp_path):
@@ -172,8 +177,8 @@ def test_trainer_pickles_beside_safetensors_do_not_matter(tmp_path):
 @pytest.mark.parametrize(
     ("weight_map", "match"),
     [
-        (None, "must hold a weight_map"),
-        ([], "must hold a weight_map"),
+        (None, "to shard files. Got null."),
+        ([], "to shard files. Got []."),
         ({}, "must hold a weight_map"),
         ({"w0": 3}, "maps w0 to 3"),
         ({"w0": "../x.safetensors"}, "plain name"),
@@ -183,7 +188,7 @@ def test_trainer_pickles_beside_safetensors_do_not_matter(tmp_path):
         ({"w0": ".."}, "plain name"),
         ({"w0": ""}, "plain name"),
         ({"w0": "a\0b"}, "plain name"),
-        ({"w0": "gone.safetensors"}, "names the shard gone.safetensors, which is missing"),
+        ({"w0": "gone.safetensors"}, "gone.safetensors is missing, but"),
         ({"w0": "a.safetensors", "w1": "a.safetensors", "w9": "a.safetensors"}, "tensor w9 should"),
         ({"w0": "a.safetensors"}, "tensor w1 is in"),
         ({f"w{i}": "a.safetensors" for i in range(2)} | {"w2": "b.safetensors"}, "two shards"),
@@ -266,8 +271,8 @@ def test_cut_or_false_numpy_files_are_refused(tmp_path, suffix):
         refused(CheckpointError, str(path), open_tensors, path)
     path.write_bytes(b"not numpy at all")
     refused(CheckpointError, str(path), open_tensors, path)
-    # A bare .npy is no model.
-    refused(CheckpointError, "no known kind", open_checkpoint, path)
+    # Bare arrays are no model.
+    refused(CheckpointError, "Two weight files are needed", open_checkpoint, path)
 
 
 def test_arrays_in_memory_make_a_checkpoint():

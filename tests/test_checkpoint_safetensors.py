@@ -123,7 +123,7 @@ MALFORMED = {
     "not UTF-8": (safetensors_bytes(b'{"\xff": 1}'), "UTF-8"),
     "deep": (safetensors_bytes(b'{"a":' + b"[" * 100_000), "nested"),
     "a huge number": (safetensors_bytes(b'{"a":' + b"9" * 9999 + b"}"), "valid JSON"),
-    "a list": (safetensors_bytes(b"[]"), "must be a JSON object. Got list"),
+    "a list": (safetensors_bytes(b"[]"), "must be a JSON object. Got a list"),
     "a tensor twice": (safetensors_bytes(TWICE, bytes(4)), "key w occurs twice"),
     "a field twice": (safetensors_bytes(INNER, bytes(4)), "key shape occurs twice"),
     "metadata of numbers": (safetensors_bytes({"__metadata__": {"a": 1}}), "__metadata__"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dispersion.checkpoint import Tensors
     from dispersion.verdict import Target
 
 
@@ -79,21 +80,23 @@ def audit_pair(
         UnsafeFileError: a file is a pickle.
     """
     started = time.perf_counter()
-    query, key = _matrix(query_path, "W_Q"), _matrix(key_path, "W_K")
-    query_heads, key_heads, head_dim = _heads(query.shape[0], key.shape[0], options)
-    if query.shape[1] != key.shape[1]:
+    # Everything that shapes can tell comes before any values: those may be huge or compressed.
+    query_file, (query_rows, width) = _matrix(query_path, "W_Q")
+    key_file, (key_rows, key_width) = _matrix(key_path, "W_K")
+    query_heads, key_heads, head_dim = _heads(query_rows, key_rows, options)
+    if width != key_width:
         msg = (
             "W_Q and W_K must read inputs of one width, layout [out, in]. "
-            f"Got {query.shape[1]} and {key.shape[1]} columns; transpose one that is [in, out]."
+            f"Got {width} and {key_width} columns; transpose one that is [in, out]."
         )
         raise ArgumentError(msg)
     if heads is not None and max(heads) >= query_heads:
         msg = f"heads must lie in 0..{query_heads - 1}. Got {max(heads)}."
         raise ArgumentError(msg)
-    width = int(query.shape[1])
     scale, turn = _scale(options.scale, head_dim), _turn(options.rope, head_dim)
     radius = options.input_norm
     reach = None if radius is None else Reach(width, radius)
+    query, key = _values(query_file), _values(key_file)
     keys = [_ball(key, index, head_dim, radius) for index in range(key_heads)]
     results = []
     for index in sorted(range(query_heads) if heads is None else heads):
@@ -120,17 +123,21 @@ def audit_pair(
     )
 
 
-def _matrix(path: str | PathLike[str], role: str) -> NDArray[np.float64]:
+def _matrix(path: str | PathLike[str], role: str) -> tuple[Tensors, tuple[int, int]]:
     tensors = open_tensors(path)
     if len(tensors.names) != 1:
         found = ", ".join(tensors.names[:5]) or "none"
         msg = f"{path} ({role}) must hold exactly one array. Got {len(tensors.names)}: {found}."
         raise CheckpointError(msg)
-    name = tensors.names[0]
-    shape = tensors.info(name).shape
+    shape = tensors.info(tensors.names[0]).shape
     if len(shape) != 2 or 0 in shape:
         msg = f"{path} ({role}) must hold a matrix [out, in]. Got an array of shape {shape}."
         raise CheckpointError(msg)
+    return tensors, (shape[0], shape[1])
+
+
+def _values(tensors: Tensors) -> NDArray[np.float64]:
+    name = tensors.names[0]
     return to_float64(tensors.read(name), tensor=name)
 
 

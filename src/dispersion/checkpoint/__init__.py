@@ -10,6 +10,7 @@ from dispersion.checkpoint.dtypes import to_float64
 from dispersion.checkpoint.folder import INDEX, read_config, weights_file
 from dispersion.checkpoint.numpy_files import open_npy, open_npz
 from dispersion.checkpoint.pickles import is_pickle_name, refuse_pickle, unsafe
+from dispersion.checkpoint.regular import regular_size
 from dispersion.checkpoint.safetensors import Entry, read_entry, read_header
 from dispersion.checkpoint.sharded import read_index
 from dispersion.checkpoint.tensors import Checkpoint, TensorInfo, Tensors, from_arrays
@@ -50,6 +51,12 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         from dispersion.checkpoint.gguf import open_gguf
 
         return open_gguf(file, source)
+    if file.suffix.lower() in (".npy", ".npz"):
+        msg = (
+            f"{shown(file)} holds bare arrays, not a model. Two weight files are needed, W_Q and "
+            "W_K (as in `dispersion check W_Q.npy W_K.npy`), or a checkpoint."
+        )
+        raise CheckpointError(msg)
     entries = _entries(file, ", a folder or a .gguf file")
     config = read_config(file)
     return Checkpoint(source, "safetensors", _infos(entries), _reader(entries), config)
@@ -77,19 +84,12 @@ def open_tensors(path: str | PathLike[str]) -> Tensors:
 def _weights(path: str | PathLike[str]) -> Path:
     given = Path(path)
     try:
-        given.stat()
         is_folder = given.is_dir()
-    except FileNotFoundError:
-        msg = f"{shown(path)} does not exist. Give a checkpoint folder or a weights file."
-        raise CheckpointError(msg) from None
-    except (OSError, ValueError) as error:
-        msg = f"{shown(path)} cannot be read ({reason(error)})."
-        raise CheckpointError(msg) from None
+    except OSError:  # told apart below
+        is_folder = False
     if is_folder:
-        return weights_file(given)
-    if not given.is_file():  # opening a pipe would wait for ever
-        msg = f"{shown(path)} is neither a file nor a folder. Give a checkpoint."
-        raise CheckpointError(msg)
+        given = weights_file(given)
+    regular_size(given, "does not exist. Give a checkpoint folder or a weights file.")
     return given
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.pickles import is_pickle_name, unsafe_folder
-from dispersion.checkpoint.text import parse_object, read_bytes, reason, shown
+from dispersion.checkpoint.regular import read_bytes
+from dispersion.checkpoint.text import parse_object, reason, shown
 from dispersion.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def weights_file(folder: Path) -> Path:
         CheckpointError: no weights, or several candidates; the message lists them.
     """
     try:
-        files = sorted(path for path in folder.iterdir() if path.is_file())
+        # Pipes and broken links stay in: the one that is chosen is refused for what it is.
+        files = sorted(path for path in folder.iterdir() if not path.is_dir())
     except OSError as error:
         msg = f"{shown(folder)} cannot be listed ({reason(error)}). Check its permissions."
         raise CheckpointError(msg) from None
@@ -56,13 +58,11 @@ def read_config(weights: Path) -> dict[str, Any]:
     """The config.json beside a weights file.
 
     Raises:
-        CheckpointError: missing, unreadable, not JSON, or not an object.
+        CheckpointError: missing, no regular file, too large, unreadable, or not a JSON object.
     """
     path = weights.parent / "config.json"
-    if not path.exists():
-        msg = (
-            f"{shown(path)} is missing; it says which architecture the tensors belong to. "
-            "Put the model's config.json beside the weights."
-        )
-        raise CheckpointError(msg)
-    return parse_object(read_bytes(path), shown(path))
+    missing = (
+        "is missing; it says which architecture the tensors belong to. "
+        "Put the model's config.json beside the weights."
+    )
+    return parse_object(read_bytes(path, missing=missing), shown(path))

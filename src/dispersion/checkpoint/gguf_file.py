@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -114,7 +115,7 @@ def parse(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
         CheckpointError: unreadable, truncated or malformed.
     """
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with _mapped(path) as data:
             return _parse(_Cursor(data), path)
     except _Malformed as error:
         msg = f"{shown(path)} {error}; it is truncated or malformed. Fetch it again."
@@ -122,6 +123,14 @@ def parse(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
     except (OSError, ValueError) as error:
         msg = f"{shown(path)} cannot be read ({reason(error)})."
         raise CheckpointError(msg) from None
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            msg = "is empty"
+            raise _Malformed(msg)
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def read_texts(path: Path, key: str) -> list[str] | None:
@@ -132,7 +141,7 @@ def read_texts(path: Path, key: str) -> list[str] | None:
 
     """
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with _mapped(path) as data:
             return _texts(_Cursor(data), key)
     except _Malformed as error:
         msg = f"{shown(path)} {error}; it is truncated or malformed. Fetch it again."

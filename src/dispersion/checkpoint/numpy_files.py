@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 import zlib
 from functools import partial
+from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FLOATS = {2: "F16", 4: "F32", 8: "F64"}
+LONGEST_HEADER = 10_000  # bytes, as NumPy itself has it
+MOST_AXES = 64
 MALFORMED = (
     OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedError, OverflowError,
     SyntaxError, TypeError, MemoryError, zipfile.BadZipFile, zlib.error,
@@ -37,13 +41,11 @@ def open_npy(path: Path) -> Tensors:
     try:
         with path.open("rb") as file:
             dtype, shape = _header(file)
-            complete = path.stat().st_size - file.tell() >= math.prod(shape) * dtype.itemsize
+            stored = path.stat().st_size - file.tell()
     except MALFORMED as error:
         raise _malformed(path, error) from None
     info = _info(path.stem, dtype, shape, path)
-    if not complete:
-        msg = f"{shown(path)} is truncated: shape {shape} of {dtype} needs {info.nbytes} bytes."
-        raise CheckpointError(msg)
+    _check_length(f"{shown(path)}", info, stored)
 
     return Tensors(str(path), "npy", {info.name: info}, partial(_read_npy, path, dtype))
 
@@ -68,14 +70,19 @@ def open_npz(path: Path) -> Tensors:
     dtypes: dict[str, np.dtype[Any]] = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                if not member.endswith(".npy"):
-                    msg = f"member {shown(member)} is not an array"
+            for member in archive.infolist():
+                if not member.filename.endswith(".npy"):
+                    msg = f"member {shown(member.filename)} is not an array"
                     raise ValueError(msg)
-                name = member.removesuffix(".npy")
-                with archive.open(member) as file:
+                name = member.filename.removesuffix(".npy")
+                if name in infos:
+                    msg = f"the array {shown(name)} occurs twice"
+                    raise ValueError(msg)
+                with archive.open(member) as file:  # inflates no more than the header
                     dtypes[name], shape = _header(file)
+                    stored = member.file_size - file.tell()
                 infos[name] = _info(name, dtypes[name], shape, path)
+                _check_length(f"{shown(path)}: array {shown(name)}", infos[name], stored)
     except MALFORMED as error:
         raise _malformed(path, error) from None
 
@@ -95,10 +102,46 @@ def _read_npz(
 
 
 def _header(file: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    version = npy.read_magic(file)
-    reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = reader(file)
+    """Dtype and shape; leaves the file at the first byte of the data."""
+    start = file.read(8)
+    if start[:6] != b"\x93NUMPY":
+        msg = "it does not start with the bytes of a NumPy array" if start else "it is empty"
+        raise ValueError(msg)
+    version = (start[6], start[7]) if len(start) == 8 else (0, 0)
+    width = {(1, 0): 2, (2, 0): 4, (3, 0): 4}.get(version)
+    if width is None:
+        msg = "its version of the format is unknown"
+        raise ValueError(msg)
+    count = file.read(width)
+    length = int.from_bytes(count, "little")
+    if length > LONGEST_HEADER:  # before it is read: a zip inflates it
+        msg = f"its header may have at most {LONGEST_HEADER} bytes, got {length}"
+        raise ValueError(msg)
+    raw = file.read(length)
+    if len(count) < width or len(raw) < length:
+        msg = "it ends inside its header"
+        raise ValueError(msg)
+    reader = npy.read_array_header_1_0 if width == 2 else npy.read_array_header_2_0
+    try:
+        shape, _, dtype = reader(io.BytesIO(count + raw))
+    except (*MALFORMED, TokenError):  # NumPy tokenizes a header that does not parse
+        msg = "its header must give descr, fortran_order and shape as NumPy writes them"
+        raise ValueError(msg) from None
+    sizes = all(type(n) is int and 0 <= n < 2**63 for n in shape)
+    if len(shape) > MOST_AXES or not sizes:
+        msg = f"no array can have its shape {shown(shape)}"
+        raise ValueError(msg)
     return dtype, shape
+
+
+def _check_length(where: str, info: TensorInfo, stored: int) -> None:
+    if stored != info.nbytes:
+        what = "is truncated" if stored < info.nbytes else "has bytes after its array"
+        msg = (
+            f"{where} {what}: shape {shown(info.shape)} of {info.dtype} takes "
+            f"{shown(info.nbytes)} bytes. Got {stored}; save it again."
+        )
+        raise CheckpointError(msg)
 
 
 def _info(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], path: Path) -> TensorInfo:

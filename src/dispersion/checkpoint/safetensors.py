@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +20,10 @@ import numpy as np
 from dispersion.checkpoint.dtypes import BITS, readable
 from dispersion.checkpoint.pickles import refuse_pickle
 from dispersion.checkpoint.tensors import TensorInfo
-from dispersion.checkpoint.text import parse_object, reason, shown
+from dispersion.checkpoint.text import as_json, parse_object, reason, shown
 from dispersion.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 LONGEST_HEADER = 100_000_000
@@ -98,7 +97,7 @@ def _check_metadata(value: Any, path: Path) -> None:
 def _entry(name: str, value: Any, data: int, path: Path) -> Entry:
     where = f"{shown(path)}: tensor {shown(name)}"
     if not isinstance(value, dict):
-        msg = f"{where} must be an object with dtype, shape and data_offsets. Got {shown(value)}."
+        msg = f"{where} must be an object with dtype, shape and data_offsets. Got {as_json(value)}."
         raise CheckpointError(msg)
     missing = [key for key in ("dtype", "shape", "data_offsets") if key not in value]
     if missing:
@@ -106,13 +105,13 @@ def _entry(name: str, value: Any, data: int, path: Path) -> Entry:
         raise CheckpointError(msg)
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        msg = f"{where} has the unknown dtype {shown(dtype)}. Known: {', '.join(BITS)}."
+        msg = f"{where} has the unknown dtype {as_json(dtype)}. Known: {', '.join(BITS)}."
         raise CheckpointError(msg)
     if not isinstance(shape, list) or not all(map(_is_size, shape)):
-        msg = f"{where}: shape must be a list of integers from 0 on. Got {shown(shape)}."
+        msg = f"{where}: shape must be a list of integers from 0 on. Got {as_json(shape)}."
         raise CheckpointError(msg)
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        msg = f"{where}: data_offsets must be two integers from 0 on. Got {shown(offsets)}."
+        msg = f"{where}: data_offsets must be two integers from 0 on. Got {as_json(offsets)}."
         raise CheckpointError(msg)
     begin, end = offsets
     bits = math.prod(shape) * BITS[dtype]
@@ -184,6 +183,10 @@ def map_bytes(
             flat: NDArray[Any] = np.empty(0, dtype)
             flat.flags.writeable = False
         else:
+            size, end = Path(info.file).stat().st_size, offset + count * dtype.itemsize
+            if size < end:
+                msg = f"it has {size} bytes, the tensor ends at {end}"
+                raise ValueError(msg)
             flat = np.asarray(np.memmap(info.file, dtype, "r", offset, count))
         return flat.reshape(shape)
     except (OSError, ValueError, OverflowError) as error:

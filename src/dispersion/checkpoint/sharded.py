@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.pickles import is_pickle_name, unsafe_folder
+from dispersion.checkpoint.regular import read_bytes, regular_size
 from dispersion.checkpoint.safetensors import Entry, read_header
-from dispersion.checkpoint.text import parse_object, read_bytes, shown
+from dispersion.checkpoint.text import as_json, parse_object, shown
 from dispersion.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ def read_index(index: Path) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for shard in sorted(set(weight_map.values())):
         path = index.parent / shard
-        if not path.is_file():
-            msg = f"{shown(index)} names the shard {shown(shard)}, which is missing. Fetch it too."
-            raise CheckpointError(msg)
+        regular_size(path, f"is missing, but {shown(index)} names it as a shard. Fetch it too.")
         for name, entry in read_header(path).items():
             if name in entries:
                 first = shown(entries[name].info.file)
@@ -59,14 +58,14 @@ def _weight_map(index: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         msg = (
             f"{shown(index)} must hold a weight_map from tensor names to shard files. "
-            f"Got {shown(weight_map)}."
+            f"Got {as_json(weight_map)}."
         )
         raise CheckpointError(msg)
     for name, shard in weight_map.items():
         # Plain names only: an index must not make us open files outside its folder.
         if not isinstance(shard, str) or shard in ("", ".", "..") or not _plain(shard):
             msg = (
-                f"{shown(index)} maps {shown(name)} to {shown(shard)}; a shard must be the plain "
+                f"{shown(index)} maps {shown(name)} to {as_json(shard)}; a shard must be the plain "
                 "name of a file in the index's own folder."
             )
             raise CheckpointError(msg)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dispersion.errors import CheckpointError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 LONGEST_SHOWN = 160
+MOST_DIGITS = 1000  # of an integer in JSON; float64 itself ends at 309
 
 
 def shown(text: object) -> str:
     """The text fit for a one-line message: control characters escaped, length limited."""
-    line = str(text)
+    try:
+        line = str(text)
+    except ValueError:  # Python prints no integer of several thousand digits
+        line = "a number of thousands of digits"
     if not line.isprintable():
         line = ascii(line)[1:-1]
     return line if len(line) <= LONGEST_SHOWN else line[: LONGEST_SHOWN - 1] + "…"
@@ -29,19 +30,14 @@ def reason(error: Exception) -> str:
     return shown(str(error) or type(error).__name__)
 
 
-def read_bytes(path: Path) -> bytes:
-    """All bytes of a small file.
-
-    Raises:
-        CheckpointError: it cannot be read.
-    """
+def as_json(value: object) -> str:
+    """A parsed JSON value in JSON's own words (null, true, [1, 2]), but text without quotes."""
+    if isinstance(value, str):
+        return shown(value)
     try:
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        msg = (
-            f"{shown(path)} cannot be read ({reason(error)}). Check that it exists and may be read."
-        )
-        raise CheckpointError(msg) from None
+        return shown(json.dumps(value, ensure_ascii=False))
+    except (RecursionError, ValueError):
+        return "a value too deep or too long to show"
 
 
 def parse_object(raw: bytes, what: str, *, strict: bool = False) -> dict[str, Any]:
@@ -68,9 +64,15 @@ def parse_object(raw: bytes, what: str, *, strict: bool = False) -> dict[str, An
         msg = f"{constant} is not JSON"
         raise ValueError(msg)
 
-    hooks: dict[str, Any] = (
-        {"object_pairs_hook": distinct, "parse_constant": refuse} if strict else {}
-    )
+    def whole(digits: str) -> int:
+        if len(digits) > MOST_DIGITS:
+            msg = f"it holds an integer of {len(digits.lstrip('-'))} digits"
+            raise ValueError(msg)
+        return int(digits)
+
+    hooks: dict[str, Any] = {"parse_int": whole}
+    if strict:
+        hooks |= {"object_pairs_hook": distinct, "parse_constant": refuse}
     try:
         value = json.loads(raw.decode("utf-8"), **hooks)
     except UnicodeDecodeError as error:
@@ -83,6 +85,15 @@ def parse_object(raw: bytes, what: str, *, strict: bool = False) -> dict[str, An
         msg = f"{what} must be valid JSON ({reason(error)}). Fetch the file again."
         raise CheckpointError(msg) from None
     if not isinstance(value, dict):
-        msg = f"{what} must be a JSON object. Got {type(value).__name__}."
+        msg = f"{what} must be a JSON object. Got {_kind(value)}."
         raise CheckpointError(msg)
     return value
+
+
+def _kind(value: object) -> str:
+    match value:
+        case list():
+            return "a list"
+        case str():
+            return "text"
+    return as_json(value)

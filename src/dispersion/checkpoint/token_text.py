@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.gguf_file import read_texts
-from dispersion.checkpoint.text import parse_object, read_bytes
+from dispersion.checkpoint.regular import read_bytes
+from dispersion.checkpoint.text import parse_object
 from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def token_texts(embedding: TensorInfo) -> dict[int, str]:
     ):
         path = file.parent / name
         try:
-            if path.is_file() and path.stat().st_size <= LARGEST:
+            if path.is_file():
                 return read(path)
         except (CheckpointError, OSError, ValueError, TypeError, AttributeError, KeyError):
             continue
@@ -50,7 +51,7 @@ def token_texts(embedding: TensorInfo) -> dict[int, str]:
 
 
 def _tokenizer_json(path: Path) -> dict[int, str]:
-    whole = parse_object(read_bytes(path), str(path))
+    whole = parse_object(read_bytes(path, largest=LARGEST), str(path))
     vocabulary: Any = whole["model"]["vocab"]
     if isinstance(vocabulary, dict):
         found = _inverted(vocabulary)
@@ -62,11 +63,11 @@ def _tokenizer_json(path: Path) -> dict[int, str]:
 
 
 def _vocab_json(path: Path) -> dict[int, str]:
-    return _inverted(parse_object(read_bytes(path), str(path)))
+    return _inverted(parse_object(read_bytes(path, largest=LARGEST), str(path)))
 
 
 def _vocab_txt(path: Path) -> dict[int, str]:
-    return dict(enumerate(read_bytes(path).decode("utf-8").splitlines()))
+    return dict(enumerate(read_bytes(path, largest=LARGEST).decode("utf-8").splitlines()))
 
 
 def _inverted(vocabulary: dict[str, Any]) -> dict[int, str]:
