@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _MATTERS = 0.15  # directions below this share of the largest squared norm are left out
 _FEWEST = 8
 _MIXED = 3  # leading directions whose mixtures ascent starts from
-_RANDOM, _KEPT = 16, 8  # other starts, and how many go on in all directions
-_ASCENT_STEPS = 40
+_RANDOM, _KEPT = 8, 8  # other starts, and how many go on in all directions
+_ASCENT_STEPS = 20
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from dispersion.ellipsoid import Ellipsoid
 
-GOAL = 1.015
+GOAL = 1.017
 """Ratio to the best logit found at which branching stops."""
 NODES = 280
 """Cells that branching may solve for one head."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # (k of p = 2^k + 1, L-BFGS iterations): a rough p first, from which a sharp one starts well.
 _STAGES = ((3, 8), (5, 8), (7, 12))
-_ROUGH_STAGES = ((3, 8), (5, 8), (7, 6))
+_ROUGH_STAGES = ((3, 6), (5, 5))
 _FINE_STAGES = ((3, 20), (5, 30), (7, 40), (9, 60), (11, 80))
 _SMALL = 48  # head_dim up to which the fine stages in float64 cost next to nothing
 _RIDGE = 1e-9
@@ -57,7 +57,7 @@ def minimise(
         query, key: Gram matrices, radius included, shape (head_dim, head_dim).
         query_offset, key_offset: shape (head_dim,), or None.
         groups: shape (head_dim,), labels 0..G−1; coordinates of one label share a scale.
-        rough: whether large heads stop about 0.5 % short, for a caller that goes on (refine.py).
+        rough: whether large heads stop a few per cent short, for a caller that goes on (refine.py).
 
     """
     count = int(groups.max()) + 1

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from dispersion.head import BallImage, Head
 
-_STARTS = 6
-_ITERATIONS = 15
+_STARTS = 4
+_ITERATIONS = 10
 _TINY = 1e-300
 
 
