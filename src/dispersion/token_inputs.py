@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 ITEMS = 2**16  # token and position combinations up to which all pairs are formed
 VECTORS = 2**28  # bytes of queries held at once, beside the keys
-LATER = "attention that reads what other layers wrote, not token ids"
+LATER = "attention that does not read token ids, or whose embedding cannot be read here"
 CAP = "token embedding"
 NO_WITNESS = "no context of token ids was built: learned positions tie each token to its place"
 BY_NORMS = "token and position combinations are too many to pair: bounded by their norms"
