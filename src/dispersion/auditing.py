@@ -5,31 +5,28 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections import deque
+import uuid
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import plan
-from dispersion.checking import Place, check_head
 from dispersion.checkpoint import Checkpoint, from_arrays, open_checkpoint
 from dispersion.errors import ArgumentError
 from dispersion.lengths import DEFAULT_LENGTHS
 from dispersion.offsets import DEFAULT_BUDGET, estimated_seconds
 from dispersion.results import Audit
+from dispersion.tasks import Work, heads_of, processors, run, worthwhile
 from dispersion.token_inputs import check_tokens, skipped_for_tokens
 from dispersion.verdict import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Executor
 
-    from dispersion.architectures import LayerPlan, Plan
+    from dispersion.architectures import Plan
     from dispersion.verdict import HeadResult, Retrieval
-
-
-MOST_THREADS = 16
 
 
 def audit(
@@ -47,7 +44,8 @@ def audit(
     budget: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     announce: Callable[[str], None] | None = None,
-    threads: int | None = None,
+    jobs: int | None = None,
+    executor: Executor | None = None,
 ) -> Audit:
     """Certified answers for every attention head of a checkpoint.
 
@@ -65,8 +63,10 @@ def audit(
             bound and a note.
         progress: called with (layers done, layers in all).
         announce: called with remarks worth reading before a long computation.
-        threads: heads checked at once; the number of processors by default, at most 16, since each
-            holds its own weights in float64.
+        jobs: processes that share the layers; by default one for small models and for a state dict,
+            else as many as there are processors.
+        executor: any `concurrent.futures.Executor` whose workers can open `source`; runs one task a
+            layer instead of processes of our own.
 
     Returns:
         The audit: a `HeadResult` per head, and every tensor that was skipped or refused.
@@ -80,20 +80,33 @@ def audit(
     started = time.perf_counter()
     _check_inputs(inputs, offsets)
     checkpoint, name = _open(source, config)
-    found = plan(checkpoint, layers=None if layers is None else frozenset(layers))
+    chosen = None if layers is None else frozenset(layers)
+    found = plan(checkpoint, layers=chosen)
     asked, left_out = _targets(targets, found, partial(_ask, coefficient, retrieval, sink_tokens))
     only = None if heads is None else frozenset(heads)
     _check_heads(only, found)
-    count = threads or min(os.cpu_count() or 1, MOST_THREADS)
+    _check_jobs(jobs)
+    if isinstance(source, Mapping):
+        jobs, executor = 1, None  # a state dict stays where it is
+    count = jobs or worthwhile(found)
     if offsets == "exact":
         budget = DEFAULT_BUDGET if budget is None else budget
         if announce:
             announce(_forecast(found, asked, only, budget, count))
     skipped = found.skipped
     if inputs == "ball":
-        results = tuple(_run(found, asked, only, offsets, budget, progress, count))
+        work = Work(
+            source=None if isinstance(source, Mapping) else name,
+            layers=chosen,
+            targets=asked,
+            heads=only,
+            offsets=offsets,
+            deadline=None if budget is None else time.time() + budget,
+            run=uuid.uuid4().hex,
+        )
+        results = run(found, work, jobs=count, executor=executor, progress=progress)
     else:
-        results = tuple(_run_tokens(found, asked, only, progress, count))
+        results = list(_run_tokens(found, asked, only, progress))
         skipped = skipped_for_tokens(found)
     return Audit(
         source=name,
@@ -103,12 +116,12 @@ def audit(
         skipped=skipped,
         refused=found.refused,
         left_out=left_out,
-        provenance=provenance(started, offsets, count)
+        provenance=provenance(started, offsets, 1 if inputs == "vocabulary" else count)
         | {"format": checkpoint.format, "inputs": inputs},
     )
 
 
-def provenance(started: float, offsets: str, threads: int) -> dict[str, Any]:
+def provenance(started: float, offsets: str, jobs: int) -> dict[str, Any]:
     """How the numbers were made."""
     from threadpoolctl import threadpool_info
 
@@ -125,7 +138,8 @@ def provenance(started: float, offsets: str, threads: int) -> dict[str, Any]:
         "flint": version("python-flint"),
         "blas": ", ".join(sorted(kernels)),
         "offsets": offsets,
-        "threads": threads,
+        "threads": 1,
+        "jobs": jobs,
         "seconds": round(time.perf_counter() - started, 3),
     }
 
@@ -188,41 +202,10 @@ def _check_heads(only: frozenset[int] | None, found: Plan) -> None:
         raise ArgumentError(msg)
 
 
-def _run(
-    found: Plan,
-    targets: tuple[Target, ...],
-    only: frozenset[int] | None,
-    offsets: str,
-    budget: float | None,
-    progress: Callable[[int, int], None] | None,
-    threads: int,
-) -> Iterator[HeadResult]:
-    from threadpoolctl import threadpool_limits
-
-    if not targets:
-        return
-    deadline = None if budget is None else time.monotonic() + budget
-    total = len(found.layers)
-
-    def one(place: Place, head: Any) -> HeadResult:
-        rest = None if deadline is None else max(0.0, deadline - time.monotonic())
-        return check_head(head, targets, place=place, offsets=offsets, budget=rest)
-
-    # Small matrices gain nothing from a threaded BLAS; whole heads in parallel do.
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        for done, layer in enumerate(found.layers):
-            if progress:
-                progress(done, total)
-            # A bounded queue: at most a few heads' weights are alive at once.
-            waiting: deque[Any] = deque()
-            for place, head in _heads(layer, only):
-                waiting.append(pool.submit(one, place, head))
-                if len(waiting) > threads + 1:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        if progress:
-            progress(total, total)
+def _check_jobs(jobs: int | None) -> None:
+    if jobs is not None and jobs < 1:
+        msg = f"jobs must be at least 1. Got {jobs}."
+        raise ArgumentError(msg)
 
 
 def _check_inputs(inputs: str, offsets: str) -> None:
@@ -242,7 +225,6 @@ def _run_tokens(
     targets: tuple[Target, ...],
     only: frozenset[int] | None,
     progress: Callable[[int, int], None] | None,
-    threads: int,
 ) -> Iterator[HeadResult]:
     """Layers that read the token embedding; heads in turn, their large products in parallel."""
     from threadpoolctl import threadpool_limits
@@ -250,7 +232,7 @@ def _run_tokens(
     layers = [layer for layer in found.layers if layer.embedding is not None]
     if not targets:
         return
-    with threadpool_limits(threads, user_api="blas"):
+    with threadpool_limits(processors(), user_api="blas"):
         for done, layer in enumerate(layers):
             if progress:
                 progress(done, len(layers))
@@ -260,23 +242,17 @@ def _run_tokens(
 
 
 def _forecast(
-    found: Plan, targets: Sequence[Target], only: frozenset[int] | None, budget: float, threads: int
+    found: Plan, targets: Sequence[Target], only: frozenset[int] | None, budget: float, jobs: int
 ) -> str:
     """How long exact offsets will take, judged from the first rotated head."""
     lengths = [target.length for target in targets]
     for layer in found.layers:
-        for _, head in _heads(layer, only):
+        for _, head in heads_of(layer, only):
             if head.bounded and head.rotary is not None and lengths:
                 heads = sum(len(only) if only else one.query_heads for one in found.layers)
-                seconds = estimated_seconds(head, lengths) * heads / threads
+                seconds = estimated_seconds(head, lengths) * heads / jobs
                 return (
                     f"exact offsets: about {seconds:.2g} s for {heads} heads, pairs of offsets not "
                     f"counted; past {budget:g} s in all, heads get the free bound"
                 )
     return "exact offsets: no head is rotated, so offsets make no difference"
-
-
-def _heads(layer: LayerPlan, only: frozenset[int] | None) -> Iterator[tuple[Place, Any]]:
-    for index, kv_head, head in layer.heads():
-        if only is None or index in only:
-            yield Place(layer.module, layer.layer, index, kv_head), head

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dposv, dpotrf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,6 +107,7 @@ class _Batch:
         start: NDArray[np.float64],
     ) -> None:
         self.rows, self.cuts = rows, cuts
+        self.tables = [_table(r) for r in rows]
         count, self.pairs = start.shape
         self.size = rows[0].shape[1]
         self.used = np.concatenate([c.used for c in cuts], axis=1)
@@ -125,13 +126,14 @@ class _Batch:
             mine = slice(0, self.split) if side == 0 else slice(self.split, None)
             self.multipliers[:, mine] *= np.where(self.used[:, mine], factor[:, None], 1.0)
         self.levels = tops + _START * self.size / 2
-        self.merit, self.inverses = self._merit(np.arange(count), self.levels, forms)
+        self.merit, self.factors = self._merit(np.arange(count), self.levels, forms)
         self.merit -= np.where(self.used, np.log(self.multipliers), 0.0).sum(axis=1)
         self.open = np.ones(count, dtype=np.bool_)
         self.floor = np.zeros(count)
 
     def result(self) -> Centres:
-        states = self.inverses / np.einsum("scii->sc", self.inverses)[:, :, None, None]
+        states = np.swapaxes(self.factors, 2, 3) @ self.factors
+        states /= np.einsum("scii->sc", states)[:, :, None, None]
         split = self.split
         return Centres(
             np.sqrt(self.levels[0] * self.levels[1]),
@@ -148,36 +150,30 @@ class _Batch:
         """M of both sides for the cells `at`."""
         out = []
         for side, sign in ((0, 1.0), (1, -1.0)):
-            rows, cuts = self.rows[side], self.cuts[side]
-            scales = np.exp(sign * np.concatenate([logs, logs], axis=1))
-            form = (rows.T * scales[:, None, :]) @ rows
+            cuts = self.cuts[side]
+            form = (np.exp(sign * logs) @ self.tables[side]).reshape(-1, self.size, self.size)
             if cuts.first.shape[1]:
                 mine = multipliers[:, : self.split] if side == 0 else multipliers[:, self.split :]
                 half = np.swapaxes(cuts.first[at] * (mine / 2)[:, :, None], 1, 2) @ cuts.second[at]
-                form -= half + np.swapaxes(half, 1, 2)
+                form -= half
+                form -= np.swapaxes(half, 1, 2)
             out.append(form)
         return out
 
     def _merit(
         self, at: NDArray[np.intp], levels: NDArray[np.float64], forms: list[NDArray[np.float64]]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The barrier without its −log λ (infinite outside its domain) and both inverses."""
+        """The barrier without its −log λ (infinite outside its domain) and inverse factors.
+
+        A factor is the inverse E of the lower triangle of aI − M, so that (aI − M)⁻¹ = EᵀE.
+        """
         merit = levels.sum(axis=0) / self.weight[at]
-        inverses = np.empty((2, len(at), self.size, self.size))
-        eye = np.eye(self.size)
-        for side, form in enumerate(forms):
-            gaps = levels[side][:, None, None] * eye - form
-            for cell, matrix in enumerate(gaps):
-                # The transpose is the same symmetric matrix in Fortran order, spared a copy.
-                root, failed = dpotrf(matrix.T, lower=1, clean=1)
-                if failed:
-                    merit[cell] = np.inf
-                    continue
-                merit[cell] -= 2 * np.log(np.diag(root)).sum()
-                inverse, _ = dpotri(root, lower=1)
-                inverses[side, cell] = inverse
-        lower = np.tril(inverses)
-        return merit, lower + np.swapaxes(np.tril(inverses, -1), 2, 3)
+        gaps = -np.stack(forms)
+        index = np.arange(self.size)
+        gaps[:, :, index, index] += levels[:, :, None]
+        roots = _roots(gaps)
+        merit -= 2 * np.log(np.einsum("scii->sci", roots)).sum(axis=(0, 2))
+        return np.where(np.isnan(merit), np.inf, merit), np.linalg.inv(roots)
 
     def step(self, enough: float, gap: float, sort_only: bool) -> bool:
         """One Newton step of every open cell; whether any is still open."""
@@ -211,23 +207,28 @@ class _Batch:
         diagonal = np.arange(2, 2 + pairs)
         offset = 2 + pairs
         for side, sign in ((0, 1.0), (1, -1.0)):
-            inverse = self.inverses[side, at]
-            scales = np.exp(0.5 * sign * np.concatenate([self.logs[at]] * 2, axis=1))
-            rows = self.rows[side] * scales[:, :, None]
-            pulled = rows @ inverse
+            factor = self.factors[side, at]
+            back = np.swapaxes(factor, 1, 2)
+            inverse = back @ factor
+            square = inverse @ inverse
+            weights = np.exp(sign * self.logs[at])
+            rows = self.rows[side] * np.sqrt(np.concatenate([weights] * 2, axis=1))[:, :, None]
+            pulled = rows @ back
             gradient[:, side] = 1 / self.weight[at] - np.einsum("cii->c", inverse)
-            hessian[:, side, side] = np.einsum("cij,cij->c", inverse, inverse)
-            share = _per_pair(np.einsum("cij,cij->ci", pulled, rows))
+            hessian[:, side, side] = np.einsum("cii->c", square)
+            share = weights * (inverse.reshape(count, -1) @ self.tables[side].T)
             gradient[:, inner] += sign * share
-            cross = -sign * _per_pair(np.einsum("cij,cij->ci", pulled, pulled))
+            cross = -sign * weights * (square.reshape(count, -1) @ self.tables[side].T)
             hessian[:, side, inner] = hessian[:, inner, side] = cross
             for cell in range(count):
                 # One cell at a time stays in cache.
-                squares = pulled[cell] @ rows[cell].T
-                squares *= squares
-                halves = squares[:pairs] + squares[pairs:]
-                hessian[cell, inner, inner] += halves[:, :pairs]
-                hessian[cell, inner, inner] += halves[:, pairs:]
+                first, second = pulled[cell, :pairs], pulled[cell, pairs:]
+                block = hessian[cell, inner, inner]
+                for left, right in ((first, first), (second, second), (first, second)):
+                    squares = left @ right.T
+                    squares *= squares
+                    block += squares
+                block += squares.T
             hessian[:, diagonal, diagonal] += share
             cuts = self.cuts[side]
             number = cuts.first.shape[1]
@@ -245,7 +246,7 @@ class _Batch:
                 )
                 touch = np.einsum("cjk,cjk->cj", left, right)
                 hessian[:, side, own] = hessian[:, own, side] = touch
-                slope = (pulled @ np.swapaxes(first, 1, 2)) * (pulled @ flipped)
+                slope = (pulled @ factor @ np.swapaxes(first, 1, 2)) * (pulled @ factor @ flipped)
                 slope = -sign * (slope[:, :pairs] + slope[:, pairs:])
                 hessian[:, inner, own] = slope
                 hessian[:, own, inner] = np.swapaxes(slope, 1, 2)
@@ -256,7 +257,9 @@ class _Batch:
         hessian[:, index, index] += 1 / multipliers**2
         everything = np.arange(total)
         hessian[:, everything, everything] *= 1 + 1e-9
-        move = -np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
+        move = np.stack(
+            [dposv(h.T, -g, lower=1)[1] for h, g in zip(hessian, gradient, strict=True)]
+        )
         return move, -np.einsum("ci,ci->c", gradient, move)
 
     def _advance(
@@ -275,14 +278,14 @@ class _Batch:
                 cells, levels = cells[kept], levels[:, kept]
                 logs, multipliers = logs[kept], multipliers[kept]
                 forms = self._forms(cells, logs, multipliers)
-                merit, inverses = self._merit(cells, levels, forms)
+                merit, factors = self._merit(cells, levels, forms)
                 merit -= np.where(self.used[cells], np.log(multipliers), 0.0).sum(axis=1)
                 slack = 1e-4 * size * decrement[waiting[kept]] - 1e-9 * np.abs(self.merit[cells])
                 good = merit <= self.merit[cells] - slack
                 cells = cells[good]
                 self.levels[:, cells], self.logs[cells] = levels[:, good], logs[good]
                 self.multipliers[cells], self.merit[cells] = multipliers[good], merit[good]
-                self.inverses[:, cells] = inverses[:, good]
+                self.factors[:, cells] = factors[:, good]
                 inside[kept] = good
             waiting = waiting[~inside]
             if not len(waiting):
@@ -292,6 +295,23 @@ class _Batch:
         self.open[at[waiting]] = False
 
 
-def _per_pair(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    half = values.shape[1] // 2
-    return values[:, :half] + values[:, half:]
+def _table(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Every A_i, flat, shape (pairs, k²)."""
+    halves = rows.reshape(2, -1, rows.shape[1])
+    return np.asarray(np.einsum("hia,hib->iab", halves, halves).reshape(halves.shape[1], -1))
+
+
+def _roots(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cholesky factors of a stack; a NaN on the diagonal where there is none."""
+    try:
+        return np.asarray(np.linalg.cholesky(matrices))
+    except np.linalg.LinAlgError:
+        pass
+    size = matrices.shape[-1]
+    failed = np.eye(size)
+    failed[0, 0] = np.nan
+    out = np.empty_like(matrices)
+    for place in np.ndindex(matrices.shape[:-2]):
+        root, info = dpotrf(matrices[place].T, lower=1, clean=1)
+        out[place] = failed if info else root
+    return out

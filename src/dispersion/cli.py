@@ -181,6 +181,12 @@ def cli(ctx: click.Context) -> int | None:
     metavar="SECONDS",
     help="Time for --offsets exact in all; past it heads get the free bound. Default: 600.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that share the layers. Default: one for small models, else one a processor.",
+)
 @click.option("--json", "json_path", metavar="FILE", help="Write JSON to FILE, or - for stdout.")
 @click.option("--csv", "csv_path", metavar="FILE", help="Write CSV to FILE, or - for stdout.")
 @click.option(

@@ -43,6 +43,7 @@ class Request:
     offsets: str
     inputs: str
     budget: float | None
+    jobs: int | None
     json_path: str | None
     csv_path: str | None
     fail_on: frozenset[Verdict] | None
@@ -219,6 +220,7 @@ def _audit(request: Request) -> Audit:
             offsets=request.offsets,
             inputs=request.inputs,
             budget=request.budget,
+            jobs=request.jobs,
             progress=progress,
             announce=partial(_warn, request),
         )

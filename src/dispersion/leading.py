@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dispersion.cells import Covered
@@ -19,9 +16,6 @@ if TYPE_CHECKING:
 
 _MATTERS = 0.15  # directions below this share of the largest squared norm are left out
 _FEWEST = 8
-_MIXED = 3  # leading directions whose mixtures ascent starts from
-_RANDOM, _KEPT = 8, 8  # other starts, and how many go on in all directions
-_ASCENT_STEPS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +30,6 @@ class Frame:
     tops: tuple[float, float]
     vectors: tuple[NDArray[np.float64], NDArray[np.float64]]
     rows: tuple[NDArray[np.float64], NDArray[np.float64]]
-    everything: tuple[NDArray[np.float64], NDArray[np.float64]]
 
     @property
     def value(self) -> float:
@@ -58,30 +51,6 @@ class Frame:
             lengths = np.linalg.norm(self.rows[side], axis=0) * math.sqrt(self.tops[side])
             out.append(image.T @ self.vectors[side] / lengths)
         return out
-
-    def ascent(self, states: NDArray[np.float64]) -> float:
-        """The largest value that alternating ascent finds, as a share of `value`.
-
-        It starts from mixtures of the directions of two states, shape (2, k, k), and from random
-        ones, and goes on in all dimensions from the best points.
-        """
-        rng = np.random.default_rng(0)
-        points = []
-        for state in states:
-            shares, vectors = np.linalg.eigh(state)
-            count = min(_MIXED, len(shares))
-            signs = np.array([(*s, 1.0) for s in product((1.0, -1.0), repeat=count - 1)])
-            lengths = np.sqrt(np.maximum(shares[-count:], 1e-3))
-            points.append((vectors[:, -count:] * lengths) @ signs.T)
-        number = points[0].shape[1]
-        size = len(states[0])
-        mixed = (np.repeat(points[0], number, axis=1), np.tile(points[1], number))
-        starts = [np.hstack([m, rng.standard_normal((size, _RANDOM))]) for m in mixed]
-        images = [r @ s for r, s in zip(self.rows, starts, strict=True)]
-        images, values = _ascended(self.rows, images)
-        best = np.argsort(-values)[:_KEPT]
-        _, values = _ascended(self.everything, [i[:, best] for i in images])
-        return float(values.max())
 
 
 def frame_at(
@@ -107,23 +76,4 @@ def frame_at(
         (tops[0], tops[1]),
         (spectra[0][1][:, -span:], spectra[1][1][:, -span:]),
         (rows[0][:, -span:], rows[1][:, -span:]),
-        (rows[0], rows[1]),
     )
-
-
-def _ascended(
-    rows: tuple[NDArray[np.float64], NDArray[np.float64]], images: Sequence[NDArray[np.float64]]
-) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
-    """Queries and keys after alternating ascent, shape (head_dim, starts), and their values."""
-    out, tiny = list(images), 1e-150
-    for _ in range(_ASCENT_STEPS):
-        for mine, other in ((0, 1), (1, 0)):
-            weight = _sizes(out[other]) / np.maximum(_sizes(out[mine]), tiny)
-            point = rows[mine].T @ (np.concatenate([weight, weight]) * out[mine])
-            out[mine] = rows[mine] @ (point / np.maximum(np.linalg.norm(point, axis=0), tiny))
-    return out, (_sizes(out[0]) * _sizes(out[1])).sum(axis=0)
-
-
-def _sizes(image: NDArray[np.float64]) -> NDArray[np.float64]:
-    half = len(image) // 2
-    return np.hypot(image[:half], image[half:])

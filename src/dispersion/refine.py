@@ -36,6 +36,7 @@ import numpy as np
 from dispersion import barrier
 from dispersion.cells import Cell, Covered, Cut, certified, wedges
 from dispersion.leading import Frame, frame_at
+from dispersion.reached import largest_logit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,14 +45,13 @@ if TYPE_CHECKING:
 
     from dispersion.ellipsoid import Ellipsoid
 
-GOAL = 1.017
+GOAL = 1.018
 """Ratio to the best logit found at which branching stops."""
 NODES = 280
 """Cells that branching may solve for one head."""
 
 _UP = 1 + 2.0**-50
-_ROOT_SPAN = 32  # leading directions of each side in which the scales are tuned
-_SPAN = 32  # and in which cells are solved
+_SPAN = 32  # leading directions of each side in which scales and cells are solved
 _GAP = 2e-3  # accuracy of the scales; cells stop at a few times that
 _PARENTS = 4  # cells cut at a time
 _TINIEST = 2.0**-100  # scales that change by more than this are not used
@@ -73,54 +73,28 @@ def rotated_norm(
 
     """
     sides, order = (queries, keys), pairs.T.ravel()
+    plain = plain_norm(queries, keys, scales)
     try:
         # Nothing found in floats is trusted, so strange heads may do strange things there.
         with np.errstate(all="ignore"):
-            start = _start(sides, scales, order)
-    except np.linalg.LinAlgError:
-        start = None
-    if start is None:
-        return plain_norm(queries, keys, scales)
-    plain, tuned = plain_norm(queries, keys, start.tuned), start.tuned
-    if plain > start.value:
-        before = plain_norm(queries, keys, scales)
-        plain, tuned = (plain, tuned) if plain < before else (before, scales)
-    goal = GOAL * start.reached
-    if plain <= goal:
-        return plain
-    try:
-        with np.errstate(all="ignore"):
-            frame = frame_at(sides, tuned, order, _SPAN)
+            goal = GOAL * largest_logit(sides, scales, order)
+            if plain <= goal:
+                return plain
+            frame = frame_at(sides, scales, order, _SPAN)
             if frame is None:
                 return plain
+            tree = _Tree(frame, goal / frame.value)
+            tuned = frame.scales(tree.root.logs)
+        if np.all((tuned > _TINIEST * scales) & (tuned < scales / _TINIEST)):
+            plain = min(plain, plain_norm(queries, keys, tuned))
+        if plain <= goal:
+            return plain
+        with np.errstate(all="ignore"):
             covers = (Covered.by(queries), Covered.by(keys))
-            cells = _Tree(frame, goal / frame.value).grow(covers)
+            cells = tree.grow(covers)
     except np.linalg.LinAlgError:
         return plain
     return min(plain, certified(*covers, cells, goal))
-
-
-@dataclass(frozen=True, eq=False)
-class _Start:
-    """Better scales than the given ones, the value of those, and the largest logit found."""
-
-    tuned: NDArray[np.float64]
-    value: float
-    reached: float
-
-
-def _start(
-    sides: tuple[Ellipsoid, Ellipsoid], scales: NDArray[np.float64], order: NDArray[np.intp]
-) -> _Start | None:
-    frame = frame_at(sides, scales, order, _ROOT_SPAN)
-    if frame is None:
-        return None
-    none = _stacked([()], frame.rows[0].shape[1])
-    found = barrier.solve(frame.rows, (none, none), np.zeros((1, len(order) // 2)), gap=_GAP)
-    tuned = frame.scales(found.logs[0])
-    usable = np.all((tuned > _TINIEST * scales) & (tuned < scales / _TINIEST))
-    reached = frame.ascent(found.states[:, 0]) * frame.value
-    return _Start(tuned if usable else scales, frame.value, reached)
 
 
 def plain_norm(queries: Ellipsoid, keys: Ellipsoid, scales: NDArray[np.float64]) -> float:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 # (k of p = 2^k + 1, L-BFGS iterations): a rough p first, from which a sharp one starts well.
 _STAGES = ((3, 8), (5, 8), (7, 12))
-_ROUGH_STAGES = ((3, 6), (5, 5))
 _FINE_STAGES = ((3, 20), (5, 30), (7, 40), (9, 60), (11, 80))
+# (k, step) of the damped steps for a caller that goes on from rough scales.
+_STEPS = ((4, 0.1), (4, 0.06), (5, 0.05), (5, 0.03), (6, 0.02))
+_LONGEST = 2.0  # the largest change of a log scale in one step
 _SMALL = 48  # head_dim up to which the fine stages in float64 cost next to nothing
 _RIDGE = 1e-9
 
@@ -57,7 +59,8 @@ def minimise(
         query, key: Gram matrices, radius included, shape (head_dim, head_dim).
         query_offset, key_offset: shape (head_dim,), or None.
         groups: shape (head_dim,), labels 0..G−1; coordinates of one label share a scale.
-        rough: whether large heads stop a few per cent short, for a caller that goes on (refine.py).
+        rough: whether large heads stop about one per cent short, for a caller that goes on
+            (refine.py).
 
     """
     count = int(groups.max()) + 1
@@ -66,6 +69,8 @@ def minimise(
     sides = [Side(g, o, dtype) for g, o in ((query, query_offset), (key, key_offset))]
     energy = [np.bincount(groups, weights=side.diagonal) for side in sides]
     start = 0.25 * np.log(energy[0] / energy[1])
+    if rough and not precise:
+        return _walked(sides, start, groups)
     point = np.concatenate([start, *[np.zeros(1) for side in sides if side.offset is not None]])
 
     def objective(x: NDArray[np.float64], power: int) -> tuple[float, NDArray[np.float64]]:
@@ -81,8 +86,7 @@ def minimise(
                 rest += 1
         return value, gradient
 
-    stages = _ROUGH_STAGES if rough else _STAGES
-    for power, iterations in _FINE_STAGES if precise else stages:
+    for power, iterations in _FINE_STAGES if precise else _STAGES:
         found = minimize(
             objective,
             point,
@@ -99,6 +103,31 @@ def minimise(
             shares[i] = float(_sigmoid(point[rest]))
             rest += 1
     return Scaling(np.exp(point[:count])[groups], shares[0], shares[1])
+
+
+def _walked(sides: list[Side], logs: NDArray[np.float64], groups: NDArray[np.intp]) -> Scaling:
+    """A few damped steps to where every group has the same share of both norms' gradients.
+
+    Gradients are shares of a trace, so the logarithm of their ratio is a step of natural size,
+    which the sharpness of the p-trace norm divides. An offset's share is right where it equals the
+    offset's part of the trace.
+    """
+    weights = [1.0 if side.offset is None else 0.5 for side in sides]
+    tiny = np.finfo(np.float32).tiny
+    for power, step in _STEPS:
+        scales = np.exp(logs)[groups]
+        shares = []
+        for i, (side, s) in enumerate(zip(sides, (1 / scales, scales), strict=True)):
+            _, row, slope = side.smooth_norm(s, weights[i], power)
+            shares.append(np.maximum(np.bincount(groups, weights=row), tiny))
+            if side.offset is not None:
+                part = weights[i] - slope * weights[i] * (1 - weights[i])
+                part = min(max(part, 1e-6), 1 - 1e-6)
+                goal = _logit(part) - _logit(weights[i])
+                weights[i] = _sigmoid(_logit(weights[i]) + 2 * step * goal)
+        move = step * np.log(shares[0] / shares[1])
+        logs = logs + np.clip(move, -_LONGEST, _LONGEST)
+    return Scaling(np.exp(logs)[groups], weights[0], weights[1])
 
 
 class Side:
@@ -152,6 +181,10 @@ class Side:
 
 def _sigmoid(x: float) -> float:
     return float(1 / (1 + np.exp(-x)))
+
+
+def _logit(x: float) -> float:
+    return float(np.log(x) - np.log1p(-x))
 
 
 def balance(

@@ -1,0 +1,95 @@
+"""The largest logit of a rotated head that ascent finds, over free phases. Floats only.
+
+Over all rotation angles ⟨R q, R′ k⟩ reaches Σ_i ‖q_i‖·‖k_i‖, the sum over rotated pairs. Its
+maximisers are found by alternation: given the pair norms of one side, the best point of the other
+ellipsoid {x : x = G u, uᵀG u ≤ 1} moves to u = w ∘ x, w_i = ‖k_i‖/‖q_i‖. Some momentum on u saves
+half the steps. Nothing here is part of a proof: it says when a bound is good enough (refine.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from dispersion.ellipsoid import Ellipsoid
+
+_STARTS, _SMOOTHINGS = 32, 8
+_STEPS, _KEPT, _LATER_STEPS = 8, 6, 20
+_MOMENTUM = 0.8
+_TINY = 1e-30
+
+
+def largest_logit(
+    sides: tuple[Ellipsoid, Ellipsoid], scales: NDArray[np.float64], order: NDArray[np.intp]
+) -> float:
+    """About the largest Σ_i ‖q_i‖·‖k_i‖ over two ellipsoids; 0 where a side is out of range.
+
+    Args:
+        sides: the query and the key ellipsoid.
+        scales: a D-scaling, near which the search is well conditioned, shape (head_dim,).
+        order: coordinates, the first ones of all pairs, then the second ones, shape (head_dim,).
+
+    """
+    grams, unit = [], 1.0
+    for ellipsoid, s in zip(sides, (1 / scales, scales), strict=True):
+        scaled = (s[:, None] * ellipsoid.gram * s)[np.ix_(order, order)]
+        size = float(np.trace(scaled))
+        if not 2.0**-500 < size < 2.0**500:
+            return 0.0
+        unit *= math.sqrt(size)
+        grams.append((scaled / size).astype(np.float32))
+    rng = np.random.default_rng(0)
+    points = []
+    for gram in grams:
+        point = rng.standard_normal((len(gram), _STARTS), dtype=np.float32)
+        # Random starts, smoothed towards the long axes.
+        for _ in range(_SMOOTHINGS):
+            point = gram @ point
+            point /= max(float(np.abs(point).max()), _TINY)
+        points.append(point)
+    points, values = _climbed(grams, points, _STEPS)
+    best = np.argsort(-values)[:_KEPT]
+    _, values = _climbed(grams, [p[:, best] for p in points], _LATER_STEPS)
+    return float(values.max()) * unit
+
+
+def _climbed(
+    grams: Sequence[NDArray[np.float32]], points: Sequence[NDArray[np.float32]], steps: int
+) -> tuple[list[NDArray[np.float32]], NDArray[np.float32]]:
+    """The u of both sides after ascent, shape (head_dim, starts), and the values reached."""
+    starts = [_normalised(g, u) for g, u in zip(grams, points, strict=True)]
+    u, x = ([pair[i] for pair in starts] for i in (0, 1))
+    sizes = [_sizes(image) for image in x]
+    momentum = 0.0
+    for _ in range(steps):
+        for mine, other in ((0, 1), (1, 0)):
+            weight = sizes[other] / np.maximum(sizes[mine], _TINY)
+            value = (sizes[0] * sizes[1]).sum(axis=0)
+            step = np.concatenate([weight, weight]) * x[mine]
+            step *= (1 + momentum) / np.maximum(value, _TINY)
+            step -= momentum * u[mine]
+            u[mine], x[mine] = _normalised(grams[mine], step)
+            sizes[mine] = _sizes(x[mine])
+        momentum = _MOMENTUM
+    return u, (sizes[0] * sizes[1]).sum(axis=0)
+
+
+def _normalised(
+    gram: NDArray[np.float32], u: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """U on the boundary, uᵀG u = 1, and its point G u."""
+    x = gram @ u
+    length = np.sqrt(np.maximum(np.einsum("ij,ij->j", u, x), _TINY))
+    return u / length, x / length
+
+
+def _sizes(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    half = len(image) // 2
+    return np.asarray(np.sqrt(image[:half] ** 2 + image[half:] ** 2))

@@ -1,0 +1,176 @@
+"""Layers as independent tasks: in this process, in several, or on any executor.
+
+A task is a `Work` and the index of a layer. Whoever runs it opens the checkpoint by its name, so
+that only names and answers travel; every process keeps BLAS to one thread, so that the numbers do
+not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import time
+from concurrent.futures import BrokenExecutor, as_completed
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from dispersion.architectures import plan
+from dispersion.checking import Place, check_head
+from dispersion.checkpoint import open_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Executor
+
+    from dispersion.architectures import LayerPlan, Plan
+    from dispersion.verdict import HeadResult, Target
+
+    Progress = Callable[[int, int], None] | None
+
+_WORTHWHILE = 2**20
+"""Heads × head_dim² below which starting processes costs more than it saves."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every layer of one audit is asked; small, and can be sent anywhere.
+
+    Attributes:
+        source: the checkpoint's path, as every worker can open it; None for a state dict, which
+            stays in this process.
+        layers: the layers of the plan; all where None.
+        targets: the questions.
+        heads: only these heads; all where None.
+        offsets: "free" or "exact".
+        deadline: seconds since the epoch past which exact offsets give way to free ones, or None.
+        run: a name of this audit, under which a worker keeps its plan.
+
+    """
+
+    source: str | None
+    layers: frozenset[int] | None
+    targets: tuple[Target, ...]
+    heads: frozenset[int] | None
+    offsets: str
+    deadline: float | None
+    run: str
+
+
+def run(
+    found: Plan, work: Work, *, jobs: int, executor: Executor | None, progress: Progress
+) -> list[HeadResult]:
+    """All heads of a plan, in no particular order.
+
+    Args:
+        found: the plan that `work` describes.
+        work: what is asked.
+        jobs: processes.
+        executor: runs the tasks instead, where given.
+        progress: called with (layers done, layers in all).
+
+    """
+    total = len(found.layers)
+    if not work.targets or not total:
+        return []
+    if progress:
+        progress(0, total)
+    results: list[HeadResult] = []
+    if executor is not None:
+        layers = _submitted(executor, work, range(total))
+    elif jobs > 1:
+        layers = _in_processes(work, total, jobs)
+    else:
+        layers = (check_layer(layer, work) for layer in found.layers)
+    for done, heads in enumerate(layers, 1):
+        results += heads
+        if progress:
+            progress(done, total)
+    return results
+
+
+def worthwhile(found: Plan) -> int:
+    """The number of processes that pays off for a plan."""
+    cost = sum(layer.query_heads * layer.head_dim**2 for layer in found.layers)
+    # A daemonic process may have no children.
+    if cost < _WORTHWHILE or multiprocessing.current_process().daemon:
+        return 1
+    return min(processors(), len(found.layers))
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    from loky import cpu_count
+
+    return int(cpu_count())
+
+
+def heads_of(layer: LayerPlan, only: frozenset[int] | None) -> Iterator[tuple[Place, Any]]:
+    """The heads of a layer that were asked for, with the names that their results carry."""
+    for index, kv_head, head in layer.heads():
+        if only is None or index in only:
+            yield Place(layer.module, layer.layer, index, kv_head), head
+
+
+def check_layer(layer: LayerPlan, work: Work) -> list[HeadResult]:
+    """The heads of one layer, one after the other."""
+    from threadpoolctl import threadpool_limits
+
+    found = []
+    # Small matrices gain nothing from a threaded BLAS.
+    with threadpool_limits(1, user_api="blas"):
+        for place, head in heads_of(layer, work.heads):
+            rest = None if work.deadline is None else max(0.0, work.deadline - time.time())
+            found.append(
+                check_head(head, work.targets, place=place, offsets=work.offsets, budget=rest)
+            )
+    return found
+
+
+def check_task(work: Work, index: int) -> list[HeadResult]:
+    """One task, in whatever process it runs: the layer at `index` of the plan."""
+    assert work.source is not None
+    return check_layer(_planned(work.source, work.layers, work.run).layers[index], work)
+
+
+@lru_cache(maxsize=1)
+def _planned(source: str, layers: frozenset[int] | None, run: str) -> Plan:
+    """The plan of a checkpoint, read once a run and process."""
+    del run
+    return plan(open_checkpoint(source), layers=layers)
+
+
+def _in_processes(work: Work, total: int, jobs: int) -> Iterator[list[HeadResult]]:
+    """Every layer's heads, by processes of our own; layers a dead one took along run once more."""
+    from loky import ProcessPoolExecutor
+
+    missing = set(range(total))
+    for attempt in (1, 2):
+        executor = ProcessPoolExecutor(max_workers=jobs)
+        try:
+            futures = {executor.submit(check_task, work, i): i for i in sorted(missing)}
+            for future in as_completed(futures):
+                heads = future.result()
+                missing.remove(futures[future])
+                yield heads
+        except BrokenExecutor:
+            if attempt == 2:
+                raise
+        finally:
+            executor.shutdown(wait=True, kill_workers=bool(missing))
+        if not missing:
+            return
+
+
+def _submitted(
+    executor: Executor, work: Work, indices: Sequence[int]
+) -> Iterator[list[HeadResult]]:
+    """Every layer's heads, by an executor that somebody else owns."""
+    futures = [executor.submit(check_task, work, i) for i in indices]
+    try:
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        for future in futures:
+            with contextlib.suppress(Exception):
+                future.cancel()
