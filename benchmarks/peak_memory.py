@@ -6,8 +6,10 @@ high-water mark of resident memory (VmHWM) that a process may reset for itself.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -38,6 +40,37 @@ def start() -> float:
 def above(before: float) -> float:
     """The peak since `start`, in bytes above what was resident then."""
     return resident("VmHWM") - before
+
+
+class Children:
+    """The peaks of the processes that this one starts meanwhile, interpreters and all."""
+
+    def __enter__(self) -> Children:
+        self._peaks: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def peak(self) -> float:
+        """The sum of the children's peaks, in bytes: at least the peak of their sum."""
+        return sum(self._peaks.values())
+
+    def _watch(self) -> None:
+        parent = f"{os.getpid()}"
+        while not self._stop.wait(0.02):
+            for status in Path("/proc").glob("[0-9]*/status"):
+                try:
+                    lines = dict(x.split(":", 1) for x in status.read_text().splitlines())
+                except (OSError, ValueError):
+                    continue
+                if lines["PPid"].strip() == parent and "VmHWM" in lines:
+                    self._peaks[status.parent.name] = 1024.0 * int(lines["VmHWM"].split()[0])
 
 
 def printed(command: list[str]) -> list[float]:

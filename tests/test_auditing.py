@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from checkpoints import refused, write_checkpoint
-from dispersion import auditing
+from dispersion import tasks
 from dispersion.auditing import audit
 from dispersion.checkpoint import open_checkpoint
 from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
@@ -157,11 +157,11 @@ def test_only_lengths_past_learned_positions_leave_nothing_asked():
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gpt2", "llama__bias_sharded_bf16"])
-def test_threads_and_repetition_change_no_number(name):
+def test_processes_and_repetition_change_no_number(name):
     lengths = [Target(8), Target(32)]
-    first = audit(DATA / name, lengths, threads=1)
-    for threads in (1, 4):
-        assert numbers(audit(DATA / name, lengths, threads=threads)) == numbers(first)
+    first = audit(DATA / name, lengths, jobs=1)
+    for jobs in (1, 2):
+        assert numbers(audit(DATA / name, lengths, jobs=jobs)) == numbers(first)
 
 
 def test_exact_offsets_are_deterministic_too():
@@ -202,31 +202,26 @@ def test_an_error_in_progress_reaches_the_caller():
         audit(DATA / "llama", ASKED, progress=stop)
 
 
-def test_few_heads_are_alive_at_once(monkeypatch):
-    """The queue is bounded: a layer's heads are not all read before the first is checked."""
-    import threading
-
-    alive, most, lock = 0, 0, threading.Lock()
-    original = auditing.check_head
+def test_one_head_is_alive_at_a_time(monkeypatch):
+    """A layer's heads are not all read before the first is checked."""
+    alive = most = 0
+    checked, read = tasks.check_head, tasks.heads_of
 
     def reading(layer, only):
         nonlocal alive, most
-        for item in auditing_heads(layer, only):
-            with lock:
-                alive += 1
-                most = max(most, alive)
+        for item in read(layer, only):
+            alive += 1
+            most = max(most, alive)
             yield item
 
     def checking(*args, **kwargs):
         nonlocal alive
-        result = original(*args, **kwargs)
-        with lock:
-            alive -= 1
+        result = checked(*args, **kwargs)
+        alive -= 1
         return result
 
-    auditing_heads = auditing._heads
-    monkeypatch.setattr(auditing, "_heads", reading)
-    monkeypatch.setattr(auditing, "check_head", checking)
+    monkeypatch.setattr(tasks, "heads_of", reading)
+    monkeypatch.setattr(tasks, "check_head", checking)
     rng = np.random.default_rng(0)
     width, heads = 32, 16
     arrays = {
@@ -241,21 +236,22 @@ def test_few_heads_are_alive_at_once(monkeypatch):
         "num_attention_heads": heads,
         "max_position_embeddings": 64,
     }
-    found = audit(arrays, ASKED, config=config, threads=2)
+    found = audit(arrays, ASKED, config=config)
     assert len(found.heads) == heads
     assert alive == 0
-    assert 1 <= most <= 2 + 2
+    assert most == 1
 
 
 def test_provenance_says_how_the_numbers_were_made():
-    found = audit(DATA / "llama", ASKED, threads=3).provenance
+    found = audit(DATA / "llama", ASKED, jobs=2).provenance
     assert found["version"] == version("dispersion")
     assert found["python"] == platform.python_version()
     assert found["numpy"] == version("numpy")
     assert found["scipy"] == version("scipy")
     assert found["flint"] == version("python-flint")
     assert found["offsets"] == "free"
-    assert found["threads"] == 3
+    assert found["threads"] == 1
+    assert found["jobs"] == 2
     assert found["format"] == "safetensors"
     assert found["blas"]
     assert 0 < found["seconds"] < 600

@@ -425,8 +425,8 @@ def test_a_witness_above_the_certificate_is_reported_as_the_bug_it_is(monkeypatc
     head = Head(ball, ball, Enclosure.exact(1.0), reach=Reach(4, 1.0))
     real = checking.spread_bound
 
-    def too_small(head):
-        return replace(real(head), spread=0.5)
+    def too_small(head, **options):
+        return replace(real(head, **options), spread=0.5)
 
     monkeypatch.setattr(checking, "spread_bound", too_small)
     with pytest.raises(RuntimeError, match="please report"):

@@ -35,7 +35,7 @@ def config(name):
 @cache
 def audited(name, offsets):
     lengths = sorted(int(n) for n in record(name)["lengths"])
-    return {n: audit(DATA / name, [Target(n)], offsets=offsets, threads=2) for n in lengths}
+    return {n: audit(DATA / name, [Target(n)], offsets=offsets, jobs=1) for n in lengths}
 
 
 def rows(name, offsets):

@@ -38,7 +38,7 @@ if sys.argv[2] == "leak":
         return kept[-1]
     attention.to_float64 = leaking
 before = peak_memory.start()
-found = audit(sys.argv[1], threads=2)
+found = audit(sys.argv[1], jobs=1)
 print(peak_memory.above(before), len(found.heads))
 """
 

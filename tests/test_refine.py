@@ -90,7 +90,7 @@ def branched(query, key):
     reached = ascent(query, key)[0]
     covers = (Covered.by(queries), Covered.by(keys))
     tree = refine._Tree(frame, refine.GOAL * reached / frame.value)
-    return covers, tree.grow(covers), reached
+    return covers, tree.grow(covers, refine.NODES), reached
 
 
 @pytest.fixture(scope="module")
@@ -222,12 +222,14 @@ def test_covers_with_a_hole_are_caught(monkeypatch, mutant):
     monkeypatch.setattr(refine, "GOAL", 0.99)
     monkeypatch.setattr(refine, "NODES", 420)
     monkeypatch.setattr(refine, "wedges", mutant)
-    query, key = low_rank(16, 4, 0.1, size=16)
-    found = refine.rotated_norm(*started(query, key)) / ascent(query, key)[0]
+    found = []
+    for seed in (16, 19):
+        query, key = low_rank(seed, 4, 0.1, size=16)
+        found.append(refine.rotated_norm(*started(query, key)) / ascent(query, key)[0])
     if mutant is wedges:
-        assert 1 <= found < 1.002
+        assert 1 <= min(found) <= max(found) < 1.002
     else:
-        assert found < 0.995
+        assert min(found) < 0.996
 
 
 def test_only_positive_multipliers_count(loose):

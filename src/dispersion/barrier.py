@@ -23,9 +23,9 @@ from scipy.linalg.lapack import dposv, dpotrf
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_START = 2e-3  # barrier weight at the start: a gap of about 5 %
-_SHRINK = 0.15
-_CENTRED = 0.5  # Newton decrement below which the gap estimate holds roughly
+_START = 5e-4  # barrier weight at the start: a gap of one or two per cent
+_SHRINK = 0.1
+_CENTRED = 2.0  # Newton decrement below which the gap estimate holds roughly
 _STEPS = 40
 _HALVINGS = 12
 
@@ -114,7 +114,7 @@ class _Batch:
         self.split = cuts[0].first.shape[1]
         self.logs = start.copy()
         self.multipliers = np.where(self.used, 0.05, 1.0)
-        self.weight = np.full(count, _START)
+        self.floor = np.zeros(count)
         self.freedom = 2 * self.size + self.used.sum(axis=1)
         forms = self._forms(np.arange(count), self.logs, self.multipliers)
         tops = np.stack([np.linalg.eigvalsh(m)[:, -1] for m in forms])
@@ -125,11 +125,34 @@ class _Batch:
             forms[side] *= factor[:, None, None]
             mine = slice(0, self.split) if side == 0 else slice(self.split, None)
             self.multipliers[:, mine] *= np.where(self.used[:, mine], factor[:, None], 1.0)
-        self.levels = tops + _START * self.size / 2
-        self.merit, self.factors = self._merit(np.arange(count), self.levels, forms)
-        self.merit -= np.where(self.used, np.log(self.multipliers), 0.0).sum(axis=1)
+        self._set_weight(np.full(count, _START), tops, forms)
+        # Where the start is far from the optimum, a narrow barrier would only slow the way there.
+        self._set_weight(np.maximum(_START, self._gap(tops) / (2 * self.size)), tops, forms)
         self.open = np.ones(count, dtype=np.bool_)
-        self.floor = np.zeros(count)
+
+    def _set_weight(
+        self,
+        weight: NDArray[np.float64],
+        tops: NDArray[np.float64],
+        forms: list[NDArray[np.float64]],
+    ) -> None:
+        """Levels, barrier and inverses at the start, for one barrier weight a cell."""
+        self.weight = weight
+        self.levels = tops + weight * self.size / 2
+        self.merit, roots = self._merit(np.arange(len(weight)), self.levels, forms)
+        # (aI − M)⁻¹ = EᵀE, E the inverse of the Cholesky factor.
+        self.factors = np.linalg.inv(roots)
+        self.merit -= np.where(self.used, np.log(self.multipliers), 0.0).sum(axis=1)
+
+    def _gap(self, tops: NDArray[np.float64]) -> NDArray[np.float64]:
+        """About how far the start is from the optimum, by the value of the start's dual states."""
+        states = self.result().states
+        shares = [
+            states[side].reshape(len(self.logs), -1) @ table.T
+            for side, table in enumerate(self.tables)
+        ]
+        found = np.sqrt(np.maximum(shares[0] * shares[1], 0.0)).sum(axis=1)
+        return np.maximum(np.sqrt(np.abs(tops[0] * tops[1])) - found, 0.0)
 
     def result(self) -> Centres:
         states = np.swapaxes(self.factors, 2, 3) @ self.factors
@@ -163,17 +186,14 @@ class _Batch:
     def _merit(
         self, at: NDArray[np.intp], levels: NDArray[np.float64], forms: list[NDArray[np.float64]]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The barrier without its −log λ (infinite outside its domain) and inverse factors.
-
-        A factor is the inverse E of the lower triangle of aI − M, so that (aI − M)⁻¹ = EᵀE.
-        """
+        """The barrier without its −log λ (infinite outside its domain), and Cholesky factors."""
         merit = levels.sum(axis=0) / self.weight[at]
         gaps = -np.stack(forms)
         index = np.arange(self.size)
         gaps[:, :, index, index] += levels[:, :, None]
         roots = _roots(gaps)
         merit -= 2 * np.log(np.einsum("scii->sci", roots)).sum(axis=(0, 2))
-        return np.where(np.isnan(merit), np.inf, merit), np.linalg.inv(roots)
+        return np.where(np.isnan(merit), np.inf, merit), roots
 
     def step(self, enough: float, gap: float, sort_only: bool) -> bool:
         """One Newton step of every open cell; whether any is still open."""
@@ -206,29 +226,22 @@ class _Batch:
         inner = slice(2, 2 + pairs)
         diagonal = np.arange(2, 2 + pairs)
         offset = 2 + pairs
+        pulls: list[NDArray[np.float64]] = []
         for side, sign in ((0, 1.0), (1, -1.0)):
             factor = self.factors[side, at]
             back = np.swapaxes(factor, 1, 2)
             inverse = back @ factor
             square = inverse @ inverse
             weights = np.exp(sign * self.logs[at])
-            rows = self.rows[side] * np.sqrt(np.concatenate([weights] * 2, axis=1))[:, :, None]
-            pulled = rows @ back
+            pulled = self.rows[side] @ back
+            pulled *= np.sqrt(np.concatenate([weights] * 2, axis=1))[:, :, None]
             gradient[:, side] = 1 / self.weight[at] - np.einsum("cii->c", inverse)
             hessian[:, side, side] = np.einsum("cii->c", square)
             share = weights * (inverse.reshape(count, -1) @ self.tables[side].T)
             gradient[:, inner] += sign * share
             cross = -sign * weights * (square.reshape(count, -1) @ self.tables[side].T)
             hessian[:, side, inner] = hessian[:, inner, side] = cross
-            for cell in range(count):
-                # One cell at a time stays in cache.
-                first, second = pulled[cell, :pairs], pulled[cell, pairs:]
-                block = hessian[cell, inner, inner]
-                for left, right in ((first, first), (second, second), (first, second)):
-                    squares = left @ right.T
-                    squares *= squares
-                    block += squares
-                block += squares.T
+            pulls.append(pulled)
             hessian[:, diagonal, diagonal] += share
             cuts = self.cuts[side]
             number = cuts.first.shape[1]
@@ -246,11 +259,15 @@ class _Batch:
                 )
                 touch = np.einsum("cjk,cjk->cj", left, right)
                 hessian[:, side, own] = hessian[:, own, side] = touch
-                slope = (pulled @ factor @ np.swapaxes(first, 1, 2)) * (pulled @ factor @ flipped)
+                slope = pulled @ (factor @ np.swapaxes(first, 1, 2))
+                slope *= pulled @ (factor @ flipped)
                 slope = -sign * (slope[:, :pairs] + slope[:, pairs:])
                 hessian[:, inner, own] = slope
                 hessian[:, own, inner] = np.swapaxes(slope, 1, 2)
                 offset += number
+        for cell in range(count):
+            # One cell at a time stays in cache.
+            hessian[cell, inner, inner] += _pair_squares([pull[cell] for pull in pulls])
         used, multipliers = self.used[at], self.multipliers[at]
         index = np.arange(2 + pairs, total)
         gradient[:, 2 + pairs :] -= np.where(used, 1 / multipliers, 0.0)
@@ -265,7 +282,10 @@ class _Batch:
     def _advance(
         self, at: NDArray[np.intp], move: NDArray[np.float64], decrement: NDArray[np.float64]
     ) -> None:
-        """Moves every cell by the largest of 1, ½, ¼ … that lowers its barrier."""
+        """Moves every cell by the largest of 1, ½, ¼ … of a damped step that lowers its barrier."""
+        # 1/(1 + δ) would stay in the domain of a self-concordant barrier; twice that mostly does.
+        damping = np.minimum(1.0, 2 / (1 + np.sqrt(np.maximum(decrement, 0.0))))
+        move, decrement = move * damping[:, None], decrement * damping
         waiting, size = np.arange(len(at)), 1.0
         for _ in range(_HALVINGS):
             cells, step = at[waiting], size * move[waiting]
@@ -278,14 +298,14 @@ class _Batch:
                 cells, levels = cells[kept], levels[:, kept]
                 logs, multipliers = logs[kept], multipliers[kept]
                 forms = self._forms(cells, logs, multipliers)
-                merit, factors = self._merit(cells, levels, forms)
+                merit, roots = self._merit(cells, levels, forms)
                 merit -= np.where(self.used[cells], np.log(multipliers), 0.0).sum(axis=1)
                 slack = 1e-4 * size * decrement[waiting[kept]] - 1e-9 * np.abs(self.merit[cells])
                 good = merit <= self.merit[cells] - slack
                 cells = cells[good]
                 self.levels[:, cells], self.logs[cells] = levels[:, good], logs[good]
                 self.multipliers[cells], self.merit[cells] = multipliers[good], merit[good]
-                self.factors[:, cells] = factors[:, good]
+                self.factors[:, cells] = np.linalg.inv(roots[:, good])
                 inside[kept] = good
             waiting = waiting[~inside]
             if not len(waiting):
@@ -293,6 +313,25 @@ class _Batch:
             size /= 2
         # No step helps: rounding has the last word, and the cell is as good as done.
         self.open[at[waiting]] = False
+
+
+def _pair_squares(pulls: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Σ over sides of ‖U_i U_jᵀ‖² for the two rows U_i of every pair i."""
+    half = len(pulls[0]) // 2
+    straight, crossed = np.zeros((half, half)), np.zeros((half, half))
+    for pull in pulls:
+        first, second = pull[:half], pull[half:]
+        for left, right, total in (
+            (first, first, straight),
+            (second, second, straight),
+            (first, second, crossed),
+        ):
+            squares = left @ right.T
+            squares *= squares
+            total += squares
+    straight += crossed
+    straight += crossed.T
+    return straight
 
 
 def _table(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -144,26 +144,28 @@ def _square(
 ) -> float:
     """Upper bound on ‖image z‖² over the unit z that obey the cuts: `level` where proved."""
     form = image.T @ image
-    sizes = float(np.einsum("ij,ij->", image, image))
+    sizes = float(np.vdot(image, image))
     # Only λ ≥ 0 proves anything.
     used = [(c, float(m)) for c, m in zip(cuts, multipliers, strict=True) if 0 < m < math.inf]
     if used:
         first = np.array([cut.first * (multiplier / 2) for cut, multiplier in used])
         second = np.array([cut.second for cut, _ in used])
         half = first.T @ second
+        half += half.T.copy()
         form -= half
-        form -= half.T
         ends = np.linalg.norm(first, axis=1) @ np.linalg.norm(second, axis=1)
         sizes += 2 * float(ends) * _UP
-    if not np.all(np.isfinite(form)):
+    # Entries are at most `sizes`, so all are finite where it is.
+    if not math.isfinite(sizes):
         return math.inf
     # `image` carries the rounding of its product; every entry is then a sum of rounded products.
     size = len(form)
     error = gamma(2 * size + 8 * len(cuts) + 16) * sizes * _UP
-    trial = -form
-    index = np.arange(size)
-    trial[index, index] += level
-    error += 2 * UNIT_ROUNDOFF * (abs(level) + float(np.max(np.abs(np.diag(form)))))
-    if level > 0 and is_positive_semidefinite(trial, error * _UP):
-        return level
+    diagonal = np.diag(form)
+    error += 2 * UNIT_ROUNDOFF * (abs(level) + float(np.max(np.abs(diagonal))))
+    if level > 0:
+        trial = np.negative(form)
+        trial.flat[:: size + 1] += level
+        if is_positive_semidefinite(trial, error * _UP):
+            return level
     return lambda_max_upper(form, error)

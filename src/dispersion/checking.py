@@ -13,6 +13,7 @@ from dispersion.ceilings import Bounds, visible
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.offsets import Outcome, exact_spreads
+from dispersion.refine import FEW_NODES
 from dispersion.spectrum import spectrum
 from dispersion.spread import SpreadBound, product_bound, spread_bound
 from dispersion.verdict import Capacity, HeadResult, Result, Target, Verdict
@@ -88,9 +89,11 @@ def check_head(
     if not head.bounded:
         return _unbounded(head, targets, place)
     paper = product_bound(head)
-    free = _no_looser(spread_bound(head), paper)
     longest = max((t.length for t in targets), default=1)
     found = _Witnesses(head, longest)
+    # Where witnesses answer everything, a few per cent of the bound are not worth much time.
+    nodes = FEW_NODES if found.answers(targets) else None
+    free = _no_looser(spread_bound(head, nodes=nodes), paper)
     outcomes: dict[int, Outcome] = {}
     if offsets == "exact" and free.theorem == "T10":
         outcomes = exact_spreads(head, [t.length for t in targets], free.spread, budget=budget)
@@ -150,12 +153,14 @@ class _Witnesses:
         self._head = head
         self._shared: witness.Witness | None = None
         self._own: dict[int, list[witness.Witness]] = {}
+        self._known: dict[tuple[int, int], float] = {}
         self._longest = longest
         self._started = False
 
     def add(self, length: int, found: witness.Witness | None) -> None:
         if found is not None:
             self._own.setdefault(length, []).append(found)
+            self._known.clear()
 
     def _at(self, length: int) -> list[witness.Witness]:
         rotary = self._head.rotary
@@ -172,6 +177,19 @@ class _Witnesses:
     def spread(self, length: int) -> float:
         return max((w.spread(length) for w in self._at(length)), default=0.0)
 
+    def answers(self, targets: Sequence[Target]) -> bool:
+        """Whether the witnesses reach every target as they are."""
+        return all(
+            target.retrieval == "one" and self._reached(target) >= target.coefficient
+            for target in targets
+        )
+
+    def _reached(self, target: Target) -> float:
+        tokens = min(max(1, target.sink_tokens), visible(self._head, target.length))
+        return max(
+            (w.coefficient(target.length, tokens) for w in self._at(target.length)), default=0.0
+        )
+
     def coefficient(self, target: Target, ceiling: float) -> float:
         """The best coefficient found; looks closer where it could decide the verdict."""
         keys = visible(self._head, target.length) - (1 if self._head.self_attention else 0)
@@ -179,7 +197,7 @@ class _Witnesses:
             return self._any_token(target, keys, ceiling)
         tokens = min(max(1, target.sink_tokens), visible(self._head, target.length))
         candidates = self._at(target.length)
-        best = max((w.coefficient(target.length, tokens) for w in candidates), default=0.0)
+        best = self._reached(target)
         if not candidates or best >= target.coefficient or ceiling < target.coefficient:
             return best
         first = candidates[0]

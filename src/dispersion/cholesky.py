@@ -31,8 +31,12 @@ def gamma(operations: int) -> float:
 
 
 def completes(matrix: NDArray[np.float64]) -> bool:
-    """Whether float64 Cholesky of the symmetric matrix (lower triangle) runs to completion."""
-    _, info = dpotrf(matrix, lower=1, clean=0, overwrite_a=0)
+    """Whether float64 Cholesky of the symmetric matrix (lower triangle) runs to completion.
+
+    The matrix may be overwritten.
+    """
+    # The transpose has Fortran order, so that nothing is copied; its upper triangle is meant.
+    _, info = dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)
     return bool(info == 0)
 
 
@@ -117,10 +121,10 @@ def norm_upper(vector: NDArray[np.float64]) -> float:
 def is_positive_semidefinite(matrix: NDArray[np.float64], error: float) -> bool:
     """True only if every symmetric matrix within `error` of `matrix` is proved semidefinite."""
     size = matrix.shape[0]
-    index = np.arange(size)
     trial = matrix.copy()
     shift = (error + 2 * eigenvalue_defect(matrix)) * _UP
-    trial[index, index] -= shift
+    diagonal = np.diag(matrix) - shift
     rounding = 2 * UNIT_ROUNDOFF * (float(np.max(np.abs(np.diag(matrix)))) + shift)
-    trial[index, index] -= rounding * 2
-    return completes(trial) and bool(np.all(np.diag(trial) >= 0))
+    diagonal -= rounding * 2
+    trial.flat[:: size + 1] = diagonal
+    return bool(np.all(diagonal >= 0)) and completes(trial)

@@ -98,11 +98,22 @@ class Rotary:
         if x.shape[-1:] != (self.head_dim,):
             msg = f"x must have shape (..., head_dim)=(..., {self.head_dim}). Got {x.shape}."
             raise ArgumentError(msg)
+        return self.turn(x, *self.turns(offsets, length=length))
+
+    def turns(
+        self, offsets: ArrayLike, *, length: int | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Cosines and sines of the offsets' angles, shape (*offsets.shape, P), for `turn`."""
         angle = self.angles(offsets, length=length)
-        shape = np.broadcast_shapes(x.shape[:-1], angle.shape[:-1])
+        return np.cos(angle), np.sin(angle)
+
+    def turn(
+        self, x: NDArray[np.float64], cos: NDArray[np.float64], sin: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """`rotate` by angles whose cosines and sines are known; −sin turns back."""
+        shape = np.broadcast_shapes(x.shape[:-1], cos.shape[:-1])
         out = np.array(np.broadcast_to(x, (*shape, self.head_dim)))
         first, second = self.pairs.T
-        cos, sin = np.cos(angle), np.sin(angle)
         out[..., first] = cos * x[..., first] - sin * x[..., second]
         out[..., second] = sin * x[..., first] + cos * x[..., second]
         return out

@@ -99,11 +99,12 @@ def _rotated_direction(
     best = np.full(_STARTS, -np.inf)
     kept = directions.copy()
     rows = np.arange(_STARTS)
+    cos, sin = rotary.turns(tried, length=length)
     for _ in range(_ITERATIONS):
         image = directions @ query.gram
         norms = np.sqrt(np.maximum(np.einsum("bi,bi->b", image, directions), _TINY))
         queries = radius * image / norms[:, None] + offset
-        z = rotary.rotate(queries[:, None, :], tried, length=length)
+        z = rotary.turn(queries[:, None, :], cos, sin)
         pulled = z @ key.gram
         h = np.sqrt(np.maximum(np.einsum("bli,bli->bl", pulled, z), _TINY))
         constant = z @ bias
@@ -121,6 +122,6 @@ def _rotated_direction(
         gradient = np.zeros_like(directions)
         for pick, sign in ((first, 1.0), (second, -1.0)):
             slope = pulled[rows, pick] * (key.radius.upper / h[rows, pick])[:, None]
-            gradient += rotary.rotate(slope + sign * bias, -tried[pick], length=length)
+            gradient += rotary.turn(slope + sign * bias, cos[pick], -sin[pick])
         directions = gradient
     return np.asarray(kept[int(np.argmax(best))])

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
-from concurrent.futures import BrokenExecutor, as_completed
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, as_completed, wait
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from dispersion.checkpoint import open_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     from dispersion.architectures import LayerPlan, Plan
     from dispersion.verdict import HeadResult, Target
@@ -79,7 +80,7 @@ def run(
     if executor is not None:
         layers = _submitted(executor, work, range(total))
     elif jobs > 1:
-        layers = _in_processes(work, total, jobs)
+        layers = _in_processes(found, work, jobs)
     else:
         layers = (check_layer(layer, work) for layer in found.layers)
     for done, heads in enumerate(layers, 1):
@@ -140,26 +141,33 @@ def _planned(source: str, layers: frozenset[int] | None, run: str) -> Plan:
     return plan(open_checkpoint(source), layers=layers)
 
 
-def _in_processes(work: Work, total: int, jobs: int) -> Iterator[list[HeadResult]]:
-    """Every layer's heads, by processes of our own; layers a dead one took along run once more."""
+def _in_processes(found: Plan, work: Work, jobs: int) -> Iterator[list[HeadResult]]:
+    """Every layer's heads, by this process and `jobs` − 1 others.
+
+    A layer that a dying process takes along is done here.
+    """
     from loky import ProcessPoolExecutor
 
-    missing = set(range(total))
-    for attempt in (1, 2):
-        executor = ProcessPoolExecutor(max_workers=jobs)
-        try:
-            futures = {executor.submit(check_task, work, i): i for i in sorted(missing)}
-            for future in as_completed(futures):
-                heads = future.result()
-                missing.remove(futures[future])
-                yield heads
-        except BrokenExecutor:
-            if attempt == 2:
-                raise
-        finally:
-            executor.shutdown(wait=True, kill_workers=bool(missing))
-        if not missing:
-            return
+    waiting = deque(range(len(found.layers)))
+    sent: dict[Future[list[HeadResult]], int] = {}
+    executor = ProcessPoolExecutor(max_workers=jobs - 1)
+    try:
+        while waiting or sent:
+            while waiting and len(sent) < jobs:
+                index = waiting.popleft()
+                sent[executor.submit(check_task, work, index)] = index
+            if waiting:
+                yield check_layer(found.layers[waiting.pop()], work)
+            for future in wait(sent, None if not waiting else 0, FIRST_COMPLETED).done:
+                index = sent.pop(future)
+                yield future.result()
+    except BrokenExecutor:
+        for left in [index, *sent.values(), *waiting]:
+            yield check_layer(found.layers[left], work)
+    finally:
+        for future in sent:
+            future.cancel()
+        executor.shutdown(wait=True)
 
 
 def _submitted(

@@ -9,6 +9,7 @@ reported here is reached in exact arithmetic.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,8 @@ from dispersion.search import best_direction, candidate_lags
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dispersion.head import Head
+    from dispersion.head import BallImage, Head
+    from dispersion.rotary import Rotary
 
 _UP = 1 + 2.0**-48
 _DOWN = 1 - 2.0**-48
@@ -213,26 +215,16 @@ def _far(head: Head, point: QueryPoint, keys: GramData, radius: float) -> float:
     """Upper bound on the smallest logit a key can take, whatever the rotation angles."""
     assert head.key is not None
     query = point.query
-    gram = keys.gram
-    groups = _blocks(head)
-    floors = np.array([max(float(np.linalg.eigvalsh(gram[np.ix_(b, b)])[0]), 0.0) for b in groups])
-    floor = np.zeros(len(gram))
-    for block, value in zip(groups, floors, strict=True):
-        floor[block] = value
+    floor, share = _key_floor(head.key, head.rotary)
     least = 0.0
-    if np.all(floor > 0):
-        root = np.sqrt(floor)
-        share = float(np.linalg.eigvalsh(gram / np.outer(root, root))[0]) * (1 - 2.0**-20)
-        error = (keys.coefficient + gamma(8)) * float((keys.sizes / root) @ (keys.sizes / root))
-        shifted = gram / np.outer(root, root) - share * np.eye(len(gram))
-        if share > 0 and is_positive_semidefinite(shifted, error * _UP):
-            square = share * float(floor @ query.value**2) * (1 - gamma(len(floor) + 32))
-            slack = keys.largest * query.error + norm_upper(keys.row_error) * query.norm
-            least = max(0.0, float(np.sqrt(square)) * _DOWN - slack * _UP)
+    if share > 0:
+        square = share * float(floor @ query.value**2) * (1 - gamma(len(floor) + 32))
+        slack = keys.largest * query.error + norm_upper(keys.row_error) * query.norm
+        least = max(0.0, float(np.sqrt(square)) * _DOWN - slack * _UP)
     constant = 0.0
     if head.key.offset is not None:
         offset = head.key.offset
-        for block in groups:
+        for block in _blocks(head):
             if len(block) == 2:
                 constant += float(
                     np.linalg.norm(offset[block]) * np.linalg.norm(query.value[block])
@@ -245,6 +237,28 @@ def _far(head: Head, point: QueryPoint, keys: GramData, radius: float) -> float:
     logit = constant - radius * least
     wide = head.scale.upper if logit > 0 else head.scale.lower
     return logit * wide + abs(logit) * 2.0**-50
+
+
+@lru_cache(maxsize=1)  # query heads that share a key follow each other
+def _key_floor(key: BallImage, rotary: Rotary | None) -> tuple[NDArray[np.float64], float]:
+    """D and c ≥ 0 with Gram matrix ⪰ c·diag(D), proved, D equal within rotated pairs."""
+    keys = GramData.of(key)
+    gram = keys.gram
+    floor = np.maximum(np.diag(gram), 0.0)
+    if rotary is not None:
+        first, second = rotary.pairs.T
+        middle = (gram[first, first] + gram[second, second]) / 2
+        apart = np.hypot((gram[first, first] - gram[second, second]) / 2, gram[first, second])
+        floor[first] = floor[second] = np.maximum(middle - apart, 0.0)
+    if not np.all(floor > 0):
+        return floor, 0.0
+    root = np.sqrt(floor)
+    scaled = gram / np.outer(root, root)
+    share = float(np.linalg.eigvalsh(scaled)[0]) * (1 - 2.0**-20)
+    error = (keys.coefficient + gamma(8)) * float((keys.sizes / root) @ (keys.sizes / root))
+    if share > 0 and is_positive_semidefinite(scaled - share * np.eye(len(gram)), error * _UP):
+        return floor, share
+    return floor, 0.0
 
 
 def _blocks(head: Head) -> list[NDArray[np.intp]]:
