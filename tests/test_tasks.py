@@ -1,4 +1,4 @@
-"""Layers as tasks: the same numbers from any number of processes, and what happens when one dies."""
+"""Layers as tasks: the same numbers from any number of processes, also when one dies."""
 
 import os
 import signal

@@ -152,7 +152,7 @@ class _Batch:
             for side, table in enumerate(self.tables)
         ]
         found = np.sqrt(np.maximum(shares[0] * shares[1], 0.0)).sum(axis=1)
-        return np.maximum(np.sqrt(np.abs(tops[0] * tops[1])) - found, 0.0)
+        return np.asarray(np.maximum(np.sqrt(np.abs(tops[0] * tops[1])) - found, 0.0))
 
     def result(self) -> Centres:
         states = np.swapaxes(self.factors, 2, 3) @ self.factors
