@@ -52,7 +52,8 @@ def audit(
     """Certified answers for every attention head of a checkpoint.
 
     Args:
-        source: a folder, a .safetensors, .index.json or .gguf file, or a state dict of arrays.
+        source: a folder, a .safetensors, .index.json or .gguf file, an address of one of the first
+            three (https://, http://, hf://), or a state dict of arrays.
         targets: the questions; by default `coefficient` at 4K, 16K, 64K, 256K and 1M tokens, or at
             the longest learned position where the model has no more.
         config: the model's config.json as a mapping; with a state dict only.
@@ -104,7 +105,7 @@ def audit(
         refused=found.refused,
         left_out=left_out,
         provenance=provenance(started, offsets, count)
-        | {"format": checkpoint.format, "inputs": inputs},
+        | {"format": checkpoint.format, "inputs": inputs, **checkpoint.origin},
     )
 
 
