@@ -54,7 +54,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        site, self.path_only = self.server.site, self.path.partition("?")[0]
+        site = self.server.site
+        # As a proxy the server is asked for whole addresses, which it serves as its own.
+        self.path_only = re.sub(r"^http://[^/]+", "", self.path).partition("?")[0]
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         self.wanted = (int(wanted[1]), int(wanted[2])) if wanted else None
         site.asked.append(Asked(self.path_only, self.wanted, dict(self.headers)))

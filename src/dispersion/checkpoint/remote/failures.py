@@ -51,10 +51,10 @@ def told(url: str, name: str) -> Iterator[None]:
         reason = f"the TLS connection to {host} failed"
     except errors.NameResolutionError:
         reason = f"the name {host} cannot be resolved"
+    except (errors.NewConnectionError, errors.ProxyError):  # the first is a timeout to urllib3
+        reason = f"no connection to {host}"
     except errors.ConnectTimeoutError:
         reason = f"{host} did not answer within {CONNECT:g} s"
-    except (errors.NewConnectionError, errors.ProxyError):
-        reason = f"no connection to {host}"
     except (errors.ReadTimeoutError, TimeoutError):
         reason = f"{host} sent nothing for {SILENCE:g} s"
     except errors.LocationValueError:

@@ -18,7 +18,7 @@ HUB = "https://huggingface.co"
 FILES = re.compile(r"\.(safetensors|safetensors\.index\.json|gguf|npy|npz|bin|pt|pth|ckpt|pkl)$")
 _ON_HUB = re.compile(
     r"(?P<repo>[^/@]+(?:/[^/@]+)?)(?:@(?P<revision>refs/(?:pr|convert)/[^/]+|[^/]+))?"
-    r"(?P<inside>(?:/[^/]+)*)"
+    r"(?P<inside>(?:/[^/@]+)*)"
 )
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)

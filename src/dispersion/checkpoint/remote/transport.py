@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,7 @@ class Transport:
                 # What is left of a body is not worth reading; a drained connection is kept.
                 with contextlib.suppress(Exception):
                     if response.length_remaining == 0:
+                        response.drain_conn()
                         response.release_conn()
                     else:
                         response.close()
@@ -202,18 +204,24 @@ def _careful(connection: Any, allowed: frozenset[str], name: str) -> Any:
                 raise CheckpointError(_private(name, self.host, word))
 
         def getresponse(self) -> Any:
-            watch = threading.Timer(ANSWER, self._hang_up)
+            late = threading.Event()
+            watch = threading.Timer(ANSWER, self._hang_up, (late,))
             watch.daemon = True
             watch.start()
             try:
-                return super().getresponse()
+                found = super().getresponse()
             finally:
                 watch.cancel()
+            if late.is_set():  # what came so far can pass for an answer
+                found.close()
+                raise TimeoutError
+            return found
 
-        def _hang_up(self) -> None:
+        def _hang_up(self, late: threading.Event) -> None:
+            late.set()
             sock = self.sock
             if sock is not None:
                 with contextlib.suppress(OSError):
-                    sock.shutdown(2)
+                    sock.shutdown(socket.SHUT_RDWR)
 
     return Careful
