@@ -13,7 +13,7 @@ class Asked:
 
     path: str
     range: tuple[int, int] | None
-    headers: dict
+    headers: object
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         self.path_only = re.sub(r"^http://[^/]+", "", self.path).partition("?")[0]
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         self.wanted = (int(wanted[1]), int(wanted[2])) if wanted else None
-        site.asked.append(Asked(self.path_only, self.wanted, dict(self.headers)))
+        site.asked.append(Asked(self.path_only, self.wanted, self.headers))
         if self.path_only in site.odd and site.odd[self.path_only](self) is not False:
             return
         if self.path_only not in site.files:

@@ -181,17 +181,21 @@ def read_entry(entry: Entry, rows: slice | None) -> NDArray[Any]:
         UnsupportedError: a dtype that is not read as weights.
         CheckpointError: the file changed since its header was read, or the shape is impossible.
     """
-    dtype = readable(entry.info.dtype, entry.info.name)
-    skipped, shape = part(entry.info, rows, dtype.itemsize)
-    return map_bytes(entry.info, entry.offset + skipped, shape, dtype)
+    dtype, start, shape = located(entry.info, rows)
+    return map_bytes(entry.info, entry.offset + start, shape, dtype)
 
 
-def part(info: TensorInfo, rows: slice | None, itemsize: int) -> tuple[int, tuple[int, ...]]:
-    """Bytes of a tensor before some of its rows, and the shape of these rows."""
+def located(info: TensorInfo, rows: slice | None) -> tuple[np.dtype[Any], int, tuple[int, ...]]:
+    """How rows of a tensor lie in it: dtype, first byte and shape.
+
+    Raises:
+        UnsupportedError: a dtype that is not read as weights.
+    """
+    dtype = readable(info.dtype, info.name)
     if rows is None:
-        return 0, info.shape
+        return dtype, 0, info.shape
     others = info.shape[1:]
-    return rows.start * math.prod(others) * itemsize, (rows.stop - rows.start, *others)
+    return dtype, rows.start * math.prod(others) * dtype.itemsize, (rows.stop - rows.start, *others)
 
 
 def map_bytes(

@@ -16,8 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from dispersion.checkpoint.dtypes import readable
-from dispersion.checkpoint.safetensors import part
+from dispersion.checkpoint.safetensors import located
 from dispersion.checkpoint.text import reason, shown
 from dispersion.errors import CheckpointError
 
@@ -50,9 +49,7 @@ class RemoteReader:
         return RemoteReader, (self._entries, self._files)
 
     def __call__(self, name: str, rows: slice | None) -> NDArray[Any]:
-        info = self._entries[name].info
-        dtype = readable(info.dtype, name)
-        offset, shape = part(info, rows, dtype.itemsize)
+        dtype, offset, shape = located(self._entries[name].info, rows)
         count = math.prod(shape)
         if count == 0:
             flat: NDArray[Any] = np.empty(0, dtype)
