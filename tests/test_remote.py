@@ -379,7 +379,7 @@ def test_a_proxy_is_used_where_the_environment_has_one(site, monkeypatch):
     assert all(asked.headers["Host"] == "nowhere.invalid" for asked in site.asked)
     assert all("Proxy-Authorization" in asked.headers for asked in site.asked)
     site.odd["/model/config.json"] = redirect("http://nowhere.invalid:8/other")
-    refused(CheckpointError, "does not exist", audit, "http://nowhere.invalid/model")
+    refused(CheckpointError, "is missing", audit, "http://nowhere.invalid/model")
     site.odd["/model/config.json"] = redirect("https://127.0.0.1/x")
     refused(CheckpointError, "a loopback address", audit, "http://nowhere.invalid/model")
     monkeypatch.setenv("http_proxy", "socks5://me:secret@127.0.0.1:1")
