@@ -21,7 +21,7 @@ class Site:
     """What a server serves, and what it was asked.
 
     Attributes:
-        files: bytes by path; a path that is not there is 404.
+        files: bytes, or the file that holds them, by path; a path that is not there is 404.
         odd: by path, a function of the handler that answers in place of the server; it returns
             False to let the server answer after all.
         etags: by path; by default one that never changes.
@@ -47,6 +47,21 @@ class Site:
         return [each.path for each in self.asked]
 
 
+class OnDisk:
+    """The bytes of a file that is too large to hold, as far as answers need them."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return self.path.stat().st_size
+
+    def __getitem__(self, part):
+        with self.path.open("rb") as file:
+            file.seek(part.start)
+            return file.read(min(part.stop, len(self)) - part.start)
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -66,6 +81,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, b"no such file")
             return
         data = site.files[self.path_only]
+        if not isinstance(data, bytes):
+            data = OnDisk(data)
         more = {"ETag": site.etags.get(self.path_only, '"one"'), **site.headers}
         if self.wanted is None or not site.ranges:
             self.answer(200, data, more)
