@@ -259,3 +259,12 @@ def test_it_tells_of_an_address_and_hides_none_of_its_errors(run, monkeypatch):
         assert report["tensors"][0]["file"] == f"{address}/model.safetensors"
         code, out, err = run(f"{address}/gone.safetensors", "--dry-run")
         assert (code, out, err.count(os.linesep)) == (2, "", 1)
+
+
+def test_the_readme_shows_what_is_printed(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = run(DEMO, "--dry-run")[1].split("\n\nSkipped")[0].splitlines()
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    shown = readme.split(f"$ dispersion check {DEMO} --dry-run\n")[1].splitlines()
+    assert len(printed) > 8
+    assert [line.removeprefix("    ") for line in shown[: len(printed)]] == printed

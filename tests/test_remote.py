@@ -257,6 +257,24 @@ def test_an_address_that_expires_is_looked_up_again(hub):
         assert len(hub.asked) == 3
 
 
+def test_addresses_that_are_good_for_one_range_are_looked_up_each_time(hub):
+    with serving() as elsewhere:
+        elsewhere.files = dict(hub.files)
+
+        def signed(handler):
+            return f"{elsewhere.url}{handler.path}?only={handler.headers['Range']}"
+
+        def checked(handler):
+            fits = handler.path.endswith(f"?only={handler.headers['Range']}")
+            return False if fits else handler.answer(403, b"signed for another range")
+
+        for path in hub.files:
+            if path.endswith(".safetensors"):
+                hub.odd[path], elsewhere.odd[path] = redirect(signed), checked
+        assert audit("hf://me/mine").heads == audit(demo.path("headwise")).heads
+        assert len(elsewhere.asked) == 7 + files.MOST_EXPIRED
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_gated_model_names_the_token(hub, monkeypatch, status):
     path = "/me/mine/resolve/main/config.json"
@@ -308,7 +326,7 @@ def test_weight_files_are_local(site):
 def test_without_the_package_the_command_is_named(site, monkeypatch):
     monkeypatch.setitem(sys.modules, "urllib3", None)
     message = refused(UnsupportedError, "urllib3", audit, f"{site.url}/model")
-    assert message.endswith("pip install 'dispersion[remote]'")
+    assert message.endswith("pip install 'urllib3>=2.2'")
 
 
 def test_local_audits_do_not_load_the_package():

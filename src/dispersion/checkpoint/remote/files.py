@@ -23,6 +23,7 @@ LONGEST_WAIT = 30.0  # seconds, whatever Retry-After says
 PROGRESS = 1 << 26  # bytes that earn one more try, so that long reads survive several breaks
 CHUNK = 1 << 18
 WINDOW, LEAST = 60.0, 1 << 16  # seconds in which so many bytes must arrive
+MOST_EXPIRED = 2
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 GONE = (401, 403, 404, 410)
 _RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
@@ -47,6 +48,7 @@ class RemoteFile:
         self.commit: str | None = None
         self._transport, self._url, self._hub = transport, url, hub
         self._direct: str | None = None  # where redirects led last time
+        self._expired = 0
         self._version: str | None = None
         self._seen = False
 
@@ -173,7 +175,8 @@ class RemoteFile:
             )
             raise CheckpointError(msg)
         self._check_version(answer, size)
-        self._direct = answer.url
+        if self._expired < MOST_EXPIRED:  # some are good for one range only
+            self._direct = answer.url
         self.commit = self.commit or answer.commit
         return last - first + 1
 
@@ -197,7 +200,7 @@ class RemoteFile:
                 raise CheckpointError(msg)
             return
         if status in GONE and self._direct not in (None, self._url):
-            self._direct = None
+            self._direct, self._expired = None, self._expired + 1
             reason = f"the address that the server redirected to has expired (HTTP {status})"
             raise Interrupted(reason)
         if status in BUSY:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ANSWER = 60.0  # seconds until the last byte of the answer's HTTP headers
 MOST_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
-PIP = "pip install 'dispersion[remote]'"
+PIP = "pip install 'urllib3>=2.2'"
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Transport:
         try:
             import urllib3
         except ImportError:
-            msg = f"remote checkpoints need the package urllib3. Run: {PIP}"
+            msg = f"remote checkpoints need the extra remote of dispersion, urllib3. Run: {PIP}"
             raise UnsupportedError(msg) from None
         self._urllib3 = urllib3
         self._first, self._hub = first, hub
