@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dispersion.checkpoint.remote.files import RemoteFile
     from dispersion.checkpoint.safetensors import Entry
 
-_LAYER = re.compile(r"(?:^|\.)(\d+)\.", re.ASCII)
+_LAYER = re.compile(r"^(?:.*\.)?\d+\.", re.ASCII)  # up to the last index of a name
 
 
 class RemoteReader:
@@ -61,10 +61,10 @@ class RemoteReader:
 
     def _fetched(self, name: str) -> IO[bytes]:
         found = _LAYER.search(name)
-        if found is not None and found[1] != self._layer:
+        if found is not None and found[0] != self._layer:
             if self._layer is not None:
                 _close(self._kept)
-            self._layer = found[1]
+            self._layer = found[0]
         if name not in self._kept:
             self._kept[name] = self._fetch(name)
         return self._kept[name]
