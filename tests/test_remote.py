@@ -207,6 +207,12 @@ def test_without_a_revision_the_hub_gives_main(hub):
     assert hub.paths()[0] == "/me/mine/resolve/main/config.json"
 
 
+def test_a_revision_that_is_not_there(hub):
+    message = refused(CheckpointError, "config.json is missing", audit, "hf://me/mine@v7")
+    assert "hf://me/mine@v7/config.json" in message
+    assert message.endswith("Check the model's name, the revision and the folder.")
+
+
 def test_a_made_up_commit_pins_nothing(hub):
     hub.headers["X-Repo-Commit"] = "../../../other/model/resolve/main"
     audit("hf://me/mine")
@@ -325,7 +331,7 @@ def test_weight_files_are_local(site):
 
 def test_without_the_package_the_command_is_named(site, monkeypatch):
     monkeypatch.setitem(sys.modules, "urllib3", None)
-    message = refused(UnsupportedError, "urllib3", audit, f"{site.url}/model")
+    message = refused(CheckpointError, "urllib3", audit, f"{site.url}/model")
     assert message.endswith("pip install 'urllib3>=2.2'")
 
 

@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -85,6 +86,16 @@ def test_a_body_that_is_always_too_short(site, cut):
     message = refused(CheckpointError, "tries. Try again later", audit, f"{site.url}/model")
     assert FILE in message
     assert len(site.asked) == 1 + files.TRIES
+
+
+@pytest.mark.parametrize("cut", [0, 10])
+def test_a_configuration_that_is_cut_off(site, cut):
+    file = "/model/config.json"
+    answers = [lambda h: h.answer(200, site.files[file], only=cut)] * (files.TRIES - 1)
+    behaves(site, lambda h: answers.pop()(h) if answers else False, file)
+    assert open_checkpoint(f"{site.url}/model").config["model_type"] == "qwen3"
+    behaves(site, lambda h: h.answer(200, site.files[file], only=cut), file)
+    refused(CheckpointError, "broke the connection off", audit, f"{site.url}/model")
 
 
 def test_an_honest_but_short_length_is_noticed(site):
@@ -189,10 +200,10 @@ def test_http_headers_that_are_too_many_or_too_long(site, line):
 
 def test_a_server_that_says_nothing(site, monkeypatch):
     monkeypatch.setattr(failures, "SILENCE", 0.1)
-    behaves(site, lambda handler: time.sleep(1.0), "/model/config.json")
+    behaves(site, lambda handler: time.sleep(5.0), "/model/config.json")
     started = time.monotonic()
     refused(CheckpointError, "sent nothing for 0.1 s", audit, f"{site.url}/model")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 10
 
 
 def test_http_headers_that_drip(site, monkeypatch):
@@ -211,7 +222,7 @@ def test_http_headers_that_drip(site, monkeypatch):
     behaves(site, drips, "/model/config.json")
     started = time.monotonic()
     refused(CheckpointError, "sent nothing for", audit, f"{site.url}/model")
-    assert time.monotonic() - started < 4  # four tries of 0.2 s, not of 5
+    assert time.monotonic() - started < 10  # four tries of 0.2 s, not of 5
 
 
 def test_a_body_that_drips(site, monkeypatch):
@@ -232,7 +243,7 @@ def test_a_body_that_drips(site, monkeypatch):
     behaves(site, drips, "/model/config.json")
     started = time.monotonic()
     refused(CheckpointError, "bytes came in 0.2 s", audit, f"{site.url}/model")
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 10
 
 
 def test_reads_that_get_nowhere_end(site, monkeypatch):
@@ -245,7 +256,9 @@ def test_reads_that_get_nowhere_end(site, monkeypatch):
 def test_waits_grow_and_heed_the_server_within_reason(site, monkeypatch):
     waits = []
     monkeypatch.setattr(files, "BACKOFF", 0.5)
-    monkeypatch.setattr(files.time, "sleep", waits.append)
+    # Not the module's own sleep, which servers of other tests may still be at.
+    clock = SimpleNamespace(sleep=waits.append, monotonic=time.monotonic)
+    monkeypatch.setattr(files, "time", clock)
     behaves(site, lambda h: h.answer(503, b""), "/model/config.json")
     refused(CheckpointError, "HTTP 503", audit, f"{site.url}/model")
     assert waits == [0.5, 1.0, 2.0]

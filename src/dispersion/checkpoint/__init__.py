@@ -46,8 +46,7 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     Raises:
         UnsafeFileError: the weights are pickles; the message gives the conversion to run.
         CheckpointError: missing, unreadable, malformed, ambiguous, or without config.json.
-        UnsupportedError: a GGUF file of an architecture that is not translated, or an address
-            without the package for remote reads.
+        UnsupportedError: a GGUF file of an architecture that is not translated, or one at an address.
         ArgumentError: an address that is malformed.
     """
     source = str(path)

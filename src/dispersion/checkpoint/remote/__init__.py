@@ -33,9 +33,10 @@ def open_remote(source: str) -> Checkpoint:
     reads is an error.
 
     Raises:
-        UnsupportedError: the package for remote reads is missing, or a GGUF or NumPy file.
+        UnsupportedError: a GGUF or NumPy file.
         UnsafeFileError: the weights are pickles.
-        CheckpointError: missing, forbidden, malformed, or a server without byte ranges.
+        CheckpointError: missing, forbidden, malformed, a server without byte ranges, or no package
+            for remote reads.
         ArgumentError: the address is malformed.
     """
     place = parse_place(source)
@@ -48,8 +49,12 @@ def open_remote(source: str) -> Checkpoint:
     except Missing:
         msg = (
             f"{shown(config_file.name)} is missing; it says which architecture the tensors belong "
-            "to. Give the address of a folder that holds it beside the weights."
+            "to. "
         )
+        if place.hub is None:
+            msg += "Give the address of a folder that holds it beside the weights."
+        else:
+            msg += "Check the model's name, the revision and the folder."
         raise CheckpointError(msg) from None
     config = parse_object(raw, shown(config_file.name))
     files.place = place.at(config_file.commit)

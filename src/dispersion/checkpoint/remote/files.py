@@ -68,9 +68,6 @@ class RemoteFile:
                     raise CheckpointError(self._too_large(f"{length} bytes", largest))
                 self._copy(answer, largest + 1, taken.extend)
                 self.commit = answer.commit
-                if length is not None and len(taken) < length:
-                    reason = f"it ended after {len(taken)} of {length} bytes"
-                    raise Interrupted(reason)
             if len(taken) > largest:
                 raise CheckpointError(self._too_large("more", largest))
             return bytes(taken)

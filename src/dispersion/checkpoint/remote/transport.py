@@ -19,7 +19,7 @@ from dispersion.checkpoint.remote.failures import Interrupted, told
 from dispersion.checkpoint.remote.places import origin
 from dispersion.checkpoint.remote.redirects import kind, kinds, next_url
 from dispersion.checkpoint.text import shown
-from dispersion.errors import CheckpointError, UnsupportedError
+from dispersion.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ class Transport:
         hub: origin that gets the token (the environment's HF_TOKEN), or None.
 
     Raises:
-        UnsupportedError: urllib3 is missing; the message gives the command that installs it.
+        CheckpointError: urllib3 is missing; the message gives the command that installs it.
     """
 
     def __init__(self, first: str, hub: str | None) -> None:
@@ -60,7 +60,7 @@ class Transport:
             import urllib3
         except ImportError:
             msg = f"remote checkpoints need the extra remote of dispersion, urllib3. Run: {PIP}"
-            raise UnsupportedError(msg) from None
+            raise CheckpointError(msg) from None
         self._urllib3 = urllib3
         self._first, self._hub = first, hub
         self._token = os.environ.get("HF_TOKEN", "").strip()
