@@ -46,7 +46,7 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     Raises:
         UnsafeFileError: the weights are pickles; the message gives the conversion to run.
         CheckpointError: missing, unreadable, malformed, ambiguous, or without config.json.
-        UnsupportedError: a GGUF file of an architecture that is not translated, or one at an address.
+        UnsupportedError: a GGUF file of an architecture that is not translated, or at an address.
         ArgumentError: an address that is malformed.
     """
     source = str(path)
