@@ -11,7 +11,7 @@ import socket
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from dispersion.checkpoint.remote import failures
@@ -120,7 +120,8 @@ class Transport:
             headers["Authorization"] = f"Bearer {self._checked_token(url)}"
         pool, proxied = self._pool(url, name)
         parts = urlsplit(url)
-        target = url if proxied else urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        target = url if proxied else path
         options: dict[str, Any] = {"retries": False, "redirect": False, "preload_content": False}
         found: BaseHTTPResponse = pool.urlopen(
             "GET", target, headers=headers, decode_content=False, **options
