@@ -28,6 +28,7 @@ EXPORTED = [
     "audit",
     "capped_spread",
     "check",
+    "dry_run",
     "loose_max_coefficient",
     "max_coefficient",
     "max_coefficient_with_sink",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dispersion.head import Head as Head
     from dispersion.planned import PlannedHead as PlannedHead
     from dispersion.planning import plan_head as plan_head
+    from dispersion.previewing import dry_run as dry_run
     from dispersion.row import capped_spread as capped_spread
     from dispersion.row import loose_max_coefficient as loose_max_coefficient
     from dispersion.row import max_coefficient as max_coefficient
@@ -56,6 +57,7 @@ _HOMES = {
     "audit": "auditing",
     "capped_spread": "row",
     "check": "checking",
+    "dry_run": "previewing",
     "loose_max_coefficient": "row",
     "max_coefficient": "row",
     "max_coefficient_with_sink": "row",
@@ -85,6 +87,7 @@ __all__ = [
     "audit",
     "capped_spread",
     "check",
+    "dry_run",
     "loose_max_coefficient",
     "max_coefficient",
     "max_coefficient_with_sink",

@@ -50,7 +50,8 @@ def audit(
     """Certified answers for every attention head of a checkpoint.
 
     Args:
-        source: a folder, a .safetensors, .index.json or .gguf file, or a state dict of arrays.
+        source: a folder, a .safetensors, .index.json or .gguf file, an address of one of the first
+            three (https://, http://, hf://), or a state dict of arrays.
         targets: the questions; by default `coefficient` at 4K, 16K, 64K, 256K and 1M tokens, or at
             the longest learned position where the model has no more.
         config: the model's config.json as a mapping; with a state dict only.
@@ -96,7 +97,7 @@ def audit(
     skipped = found.skipped
     if inputs == "ball":
         work = Work(
-            source=None if isinstance(source, Mapping) else name,
+            checkpoint=checkpoint,
             layers=chosen,
             targets=asked,
             heads=only,
@@ -117,7 +118,7 @@ def audit(
         refused=found.refused,
         left_out=left_out,
         provenance=provenance(started, offsets, 1 if inputs == "vocabulary" else count)
-        | {"format": checkpoint.format, "inputs": inputs},
+        | {"format": checkpoint.format, "inputs": inputs, **checkpoint.origin},
     )
 
 

@@ -197,6 +197,9 @@ def cli(ctx: click.Context) -> int | None:
     help="Exit with 1 if this verdict occurs: ruled_out, witnessed, unresolved or unbounded. "
     "Repeatable.",
 )
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would be read and checked; read no weights."
+)
 @click.option("--quiet", is_flag=True, help="No progress and no warnings on stderr.")
 @click.option(
     "--query-heads",
@@ -231,7 +234,8 @@ def cli(ctx: click.Context) -> int | None:
 def check(paths: tuple[str, ...], **options: Any) -> int:
     """Say which attention heads can, cannot or may put a share of their attention on one token.
 
-    CHECKPOINT is a folder, a .safetensors or a .gguf file, or demo:NAME for a bundled one.
+    CHECKPOINT is a folder, a .safetensors or a .gguf file, demo:NAME for a bundled one, or an
+    address: hf://ORG/MODEL@REVISION or https://… of a folder or a .safetensors file.
     W_Q and W_K are .npy, .npz or .safetensors files that hold one matrix each, [out, in].
 
     \b

@@ -53,6 +53,7 @@ class Request:
     scale: float | None
     rope: float | None
     input_norm: float | None
+    dry_run: bool = False
 
     @property
     def targets(self) -> tuple[Target, ...] | None:
@@ -78,6 +79,8 @@ def run_check(request: Request) -> int:
     with contextlib.ExitStack() as stack:
         json_file = _prepare(request.json_path, stack)
         csv_file = _prepare(request.csv_path, stack)
+        if request.dry_run:
+            return _run_dry(request, json_file, csv_file)
         audit = _audit(request)
         _write(audit, request, json_file, csv_file)
     return exit_code(audit, request)
@@ -156,6 +159,9 @@ def _refuse_contradictions(request: Request) -> None:
     elif request.layers is not None:
         msg = "--layers goes with a checkpoint; two weight files are one layer."
         raise ArgumentError(msg)
+    if request.dry_run and len(request.paths) == 2:
+        msg = "--dry-run goes with a checkpoint; two weight files are read whole."
+        raise ArgumentError(msg)
     if request.inputs == "vocabulary" and len(request.paths) == 2:
         msg = "--inputs vocabulary goes with a checkpoint; two weight files hold no embedding."
         raise ArgumentError(msg)
@@ -191,6 +197,48 @@ def _refuse_contradictions(request: Request) -> None:
             raise ArgumentError(msg)
 
 
+def _run_dry(request: Request, json_file: OutputFile | None, csv_file: OutputFile | None) -> int:
+    """Say what a check would read, in the same places; 3 if something asked for has no answer."""
+    from dispersion.previewing import dry_run
+    from dispersion.report.dry_run_report import dry_run_to_csv, dry_run_to_json, render_dry_run
+
+    found = dry_run(
+        _path(request.paths[0]),
+        request.targets,
+        coefficient=request.coefficient,
+        retrieval=request.retrieval,
+        sink_tokens=request.sink_tokens,
+        layers=request.layers,
+        heads=request.heads,
+        offsets=request.offsets,
+        inputs=request.inputs,
+    )
+    found = replace(found, source=request.paths[0])
+    if json_file is not None:
+        json_file.write(dry_run_to_json(found))
+    if csv_file is not None:
+        csv_file.write(dry_run_to_csv(found))
+    if request.json_path == STDOUT:
+        text = dry_run_to_json(found)
+    elif request.csv_path == STDOUT:
+        text = dry_run_to_csv(found)
+    else:
+        text = render_dry_run(found, width=_width(), style=_style())
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(text, nl=False)
+    asked_and_left_out = bool(request.lengths and found.left_out)
+    return 0 if found.complete and found.targets and not asked_and_left_out else 3
+
+
+def _path(source: str) -> str | os.PathLike[str]:
+    """The checkpoint that a name stands for."""
+    if not source.startswith(DEMO):
+        return source
+    from dispersion import demo
+
+    return demo.path(source.removeprefix(DEMO))
+
+
 def _prepare(path: str | None, stack: contextlib.ExitStack) -> OutputFile | None:
     from dispersion.report.writing import OutputFile
 
@@ -203,14 +251,9 @@ def _audit(request: Request) -> Audit:
     from dispersion.auditing import audit
 
     source = request.paths[0]
-    path: str | os.PathLike[str] = source
-    if source.startswith(DEMO):
-        from dispersion import demo
-
-        path = demo.path(source.removeprefix(DEMO))
     with _progress(request) as progress:
         found = audit(
-            path,
+            _path(source),
             request.targets,
             coefficient=request.coefficient,
             retrieval=request.retrieval,

@@ -20,10 +20,10 @@ direction. Cells are wedges in the plane of e_1 and e_2, narrow enough to tell t
 √p_1 e_1 ± √p_2 e_2 apart.
 
 How far it gets: 40 low-rank heads (head_dim 128, rank 4 to 32, noise 0.05 to 0.3) whose plain
-bounds were 1.6 to 6.3 % above what ascent finds (median 3.8 %) all came within 1.8 %, at a median of
-35 ms a head and at most 0.45 s. With FEW_NODES, 37 of them did and the worst came within 2.7 %, in
-at most 0.2 s. A head that needs more cells gets the bound reached by then. Where the plain bound is
-near enough, nothing is branched.
+bounds were 1.6 to 6.3 % above what ascent finds (median 3.8 %) all came within 1.8 %, at a median
+of 35 ms a head and at most 0.45 s. With FEW_NODES, 37 of them did and the worst came within 2.7 %,
+in at most 0.2 s. A head that needs more cells gets the bound reached by then. Where the plain bound
+is near enough, nothing is branched.
 """
 
 from __future__ import annotations

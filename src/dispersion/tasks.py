@@ -1,8 +1,8 @@
 """Layers as independent tasks: in this process, in several, or on any executor.
 
-A task is a `Work` and the index of a layer. Whoever runs it opens the checkpoint by its name, so
-that only names and answers travel; every process keeps BLAS to one thread, so that the numbers do
-not depend on how many there are.
+A task is a `Work` and the index of a layer. A checkpoint knows where its bytes are and does not
+carry them, so that only names and answers travel; every process keeps BLAS to one thread, so that
+the numbers do not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, as_completed, wait
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import plan
 from dispersion.checking import Place, check_head
-from dispersion.checkpoint import open_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor, Future
 
     from dispersion.architectures import LayerPlan, Plan
+    from dispersion.checkpoint import Checkpoint
     from dispersion.verdict import HeadResult, Target
 
     Progress = Callable[[int, int], None] | None
 
+_PLANS: dict[str, Plan] = {}
+"""The plan of the run at hand, made once in a process."""
 _WORTHWHILE = 2**20
 """Heads × head_dim² below which starting processes costs more than it saves."""
 
@@ -38,8 +39,7 @@ class Work:
     """What every layer of one audit is asked; small, and can be sent anywhere.
 
     Attributes:
-        source: the checkpoint's path, as every worker can open it; None for a state dict, which
-            stays in this process.
+        checkpoint: the opened checkpoint, whose files every worker can read.
         layers: the layers of the plan; all where None.
         targets: the questions.
         heads: only these heads; all where None.
@@ -49,7 +49,7 @@ class Work:
 
     """
 
-    source: str | None
+    checkpoint: Checkpoint
     layers: frozenset[int] | None
     targets: tuple[Target, ...]
     heads: frozenset[int] | None
@@ -130,15 +130,10 @@ def check_layer(layer: LayerPlan, work: Work) -> list[HeadResult]:
 
 def check_task(work: Work, index: int) -> list[HeadResult]:
     """One task, in whatever process it runs: the layer at `index` of the plan."""
-    assert work.source is not None
-    return check_layer(_planned(work.source, work.layers, work.run).layers[index], work)
-
-
-@lru_cache(maxsize=1)
-def _planned(source: str, layers: frozenset[int] | None, run: str) -> Plan:
-    """The plan of a checkpoint, read once a run and process."""
-    del run
-    return plan(open_checkpoint(source), layers=layers)
+    if work.run not in _PLANS:
+        _PLANS.clear()
+        _PLANS[work.run] = plan(work.checkpoint, layers=work.layers)
+    return check_layer(_PLANS[work.run].layers[index], work)
 
 
 def _in_processes(found: Plan, work: Work, jobs: int) -> Iterator[list[HeadResult]]:

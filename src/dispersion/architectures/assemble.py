@@ -105,6 +105,7 @@ def _layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
         head_dim=attention.head_dim,
         heads=partial(heads, checkpoint, attention),
         embedding=attention.embedding,
+        tensors=tuple(attention.tensors),
     )
 
 

@@ -26,6 +26,7 @@ class LayerPlan:
             that read what other layers wrote.
         heads: reads the weights and yields (head, kv_head, Head). Heads of one kv head follow each
             other and share the same key `BallImage`; weights are read one head at a time.
+        tensors: names of the tensors that `heads` reads.
     """
 
     module: str
@@ -35,6 +36,7 @@ class LayerPlan:
     head_dim: int
     heads: Callable[[], Iterator[tuple[int, int, Head]]] = field(repr=False)
     embedding: EmbeddingInput | None = field(default=None, repr=False)
+    tensors: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from dispersion.checkpoint.safetensors import Entry, read_entry, read_header
 from dispersion.checkpoint.sharded import read_index
 from dispersion.checkpoint.tensors import Checkpoint, TensorInfo, Tensors, from_arrays
 from dispersion.checkpoint.text import reason, shown
-from dispersion.errors import CheckpointError, UnsafeFileError
+from dispersion.errors import ArgumentError, CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -38,15 +39,22 @@ __all__ = [
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """Open a model: a folder, a .safetensors file, a .safetensors.index.json or a .gguf file.
 
-    Only headers and config.json are read. A folder holding both `model.safetensors` and an index is
-    read through the former, as transformers does.
+    All but the last may lie at an address (http://, https:// or hf://), see `remote`. Only headers
+    and config.json are read. A folder holding both `model.safetensors` and an index is read through
+    the former, as transformers does.
 
     Raises:
         UnsafeFileError: the weights are pickles; the message gives the conversion to run.
         CheckpointError: missing, unreadable, malformed, ambiguous, or without config.json.
-        UnsupportedError: a GGUF file of an architecture that is not translated.
+        UnsupportedError: a GGUF file of an architecture that is not translated, or at an address.
+        ArgumentError: an address that is malformed.
     """
-    source, file = str(path), _weights(path)
+    source = str(path)
+    if is_remote(source):
+        from dispersion.checkpoint.remote import open_remote
+
+        return open_remote(source)
+    file = _weights(path)
     if file.suffix.lower() == ".gguf":
         from dispersion.checkpoint.gguf import open_gguf
 
@@ -68,8 +76,13 @@ def open_tensors(path: str | PathLike[str]) -> Tensors:
     Raises:
         UnsafeFileError: a pickle, or a NumPy file with Python objects.
         CheckpointError: missing, unreadable or malformed.
+        ArgumentError: an address.
     """
-    source, file = str(path), _weights(path)
+    source = str(path)
+    if is_remote(source):
+        msg = f"two weight files must be local. Got {shown(source.partition('?')[0])}; download it."
+        raise ArgumentError(msg)
+    file = _weights(path)
     match file.suffix.lower():
         case ".npy":
             return open_npy(file)
@@ -79,6 +92,11 @@ def open_tensors(path: str | PathLike[str]) -> Tensors:
             return open_checkpoint(file)
     entries = _entries(file, ", .npy, .npz or .gguf file")
     return Tensors(source, "safetensors", _infos(entries), _reader(entries))
+
+
+def is_remote(path: str) -> bool:
+    """Whether a name is an address, with a scheme and ://, and no file."""
+    return re.match(r"[a-z][a-z0-9+.-]+://", path, re.IGNORECASE | re.ASCII) is not None
 
 
 def _weights(path: str | PathLike[str]) -> Path:

@@ -46,12 +46,44 @@ def read_header(path: Path) -> dict[str, Entry]:
         CheckpointError: unreadable, truncated or malformed; the message says what and where.
     """
     raw, size = _raw_header(path)
+    return parse_header(raw, size, path)
+
+
+def parse_header(raw: bytes, size: int, path: Path | str) -> dict[str, Entry]:
+    """The tensors that a header of `raw` bytes describes, in a file of `size` bytes.
+
+    Raises:
+        CheckpointError: malformed, or not covering the file; the message says what and where.
+    """
     length = len(raw)
     header = parse_object(raw, f"{shown(path)}: the safetensors header", strict=True)
     _check_metadata(header.pop("__metadata__", None), path)
     entries = {name: _entry(name, value, 8 + length, path) for name, value in header.items()}
     _check_coverage(entries, 8 + length, size, path)
     return entries
+
+
+def check_start(ahead: bytes, size: int, path: Path | str) -> int:
+    """The header's length, from the first bytes of a file of `size` bytes.
+
+    Raises:
+        CheckpointError: a Git LFS pointer, a truncated file, or a header that is too long.
+    """
+    length = int.from_bytes(ahead[:8], "little")
+    if ahead.startswith(LFS_POINTER):
+        msg = f"{shown(path)} is a Git LFS pointer, not the weights. Run `git lfs pull`."
+        raise CheckpointError(msg)
+    if size < 8 or length > size - 8:
+        needs = f"; its header length asks for {length + 8}" if size >= 8 else ""
+        msg = (
+            f"{shown(path)} is truncated or not safetensors: it has {size} bytes{needs}. "
+            "Fetch it again."
+        )
+        raise CheckpointError(msg)
+    if length > LONGEST_HEADER:
+        msg = f"{shown(path)}: the header may have at most {LONGEST_HEADER} bytes. Got {length}."
+        raise CheckpointError(msg)
+    return length
 
 
 def _raw_header(path: Path) -> tuple[bytes, int]:
@@ -70,23 +102,11 @@ def _raw_header(path: Path) -> tuple[bytes, int]:
         )
         raise CheckpointError(msg) from None
     refuse_pickle(path, ahead)
-    if ahead.startswith(LFS_POINTER):
-        msg = f"{shown(path)} is a Git LFS pointer, not the weights. Run `git lfs pull`."
-        raise CheckpointError(msg)
-    if size < 8 or length > size - 8:
-        needs = f"; its header length asks for {length + 8}" if size >= 8 else ""
-        msg = (
-            f"{shown(path)} is truncated or not safetensors: it has {size} bytes{needs}. "
-            "Fetch it again."
-        )
-        raise CheckpointError(msg)
-    if length > LONGEST_HEADER:
-        msg = f"{shown(path)}: the header may have at most {LONGEST_HEADER} bytes. Got {length}."
-        raise CheckpointError(msg)
+    check_start(ahead, size, path)
     return raw, size
 
 
-def _check_metadata(value: Any, path: Path) -> None:
+def _check_metadata(value: Any, path: Path | str) -> None:
     if value is None:
         return
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
@@ -94,7 +114,7 @@ def _check_metadata(value: Any, path: Path) -> None:
         raise CheckpointError(msg)
 
 
-def _entry(name: str, value: Any, data: int, path: Path) -> Entry:
+def _entry(name: str, value: Any, data: int, path: Path | str) -> Entry:
     where = f"{shown(path)}: tensor {shown(name)}"
     if not isinstance(value, dict):
         msg = f"{where} must be an object with dtype, shape and data_offsets. Got {as_json(value)}."
@@ -129,7 +149,7 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**64
 
 
-def _check_coverage(entries: dict[str, Entry], data: int, size: int, path: Path) -> None:
+def _check_coverage(entries: dict[str, Entry], data: int, size: int, path: Path | str) -> None:
     reached = data
     for entry in sorted(entries.values(), key=lambda e: (e.offset, e.info.nbytes)):
         if entry.offset != reached:
@@ -161,12 +181,21 @@ def read_entry(entry: Entry, rows: slice | None) -> NDArray[Any]:
         UnsupportedError: a dtype that is not read as weights.
         CheckpointError: the file changed since its header was read, or the shape is impossible.
     """
-    info, offset, shape = entry.info, entry.offset, entry.info.shape
+    dtype, start, shape = located(entry.info, rows)
+    return map_bytes(entry.info, entry.offset + start, shape, dtype)
+
+
+def located(info: TensorInfo, rows: slice | None) -> tuple[np.dtype[Any], int, tuple[int, ...]]:
+    """How rows of a tensor lie in it: dtype, first byte and shape.
+
+    Raises:
+        UnsupportedError: a dtype that is not read as weights.
+    """
     dtype = readable(info.dtype, info.name)
-    if rows is not None:
-        offset += rows.start * math.prod(shape[1:]) * dtype.itemsize
-        shape = (rows.stop - rows.start, *shape[1:])
-    return map_bytes(info, offset, shape, dtype)
+    if rows is None:
+        return dtype, 0, info.shape
+    others = info.shape[1:]
+    return dtype, rows.start * math.prod(others) * dtype.itemsize, (rows.stop - rows.start, *others)
 
 
 def map_bytes(

@@ -11,6 +11,7 @@ from dispersion.checkpoint.text import as_json, parse_object, shown
 from dispersion.errors import CheckpointError, UnsafeFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 REMEDY = "Fetch index and shards of the same revision."
@@ -27,12 +28,40 @@ def read_index(index: Path) -> dict[str, Entry]:
         CheckpointError: the index is malformed, names a file outside its folder or one that is
             missing, or disagrees with the shards.
     """
-    weight_map = _weight_map(index)
-    entries: dict[str, Entry] = {}
-    for shard in sorted(set(weight_map.values())):
+    weight_map = parse_weight_map(read_bytes(index), index)
+    for shard in weight_map.values():
+        if is_pickle_name(index.parent / shard):
+            raise UnsafeFileError(unsafe_folder(index.parent, [index.parent / shard]))
+
+    def read(shard: str) -> dict[str, Entry]:
         path = index.parent / shard
         regular_size(path, f"is missing, but {shown(index)} names it as a shard. Fetch it too.")
-        for name, entry in read_header(path).items():
+        return read_header(path)
+
+    return join_shards(weight_map, index, lambda shard: str(index.parent / shard), read)
+
+
+def join_shards(
+    weight_map: dict[str, str],
+    index: Path | str,
+    place: Callable[[str], str],
+    read: Callable[[str], dict[str, Entry]],
+) -> dict[str, Entry]:
+    """The tensors of all shards, if index and shards tell the same story.
+
+    Args:
+        weight_map: from tensor names to shards.
+        index: how messages name the index.
+        place: the `TensorInfo.file` of a shard's tensors.
+        read: the tensors of a shard.
+
+    Raises:
+        CheckpointError: a tensor is not in exactly one shard, the one that the index names.
+    """
+    entries: dict[str, Entry] = {}
+    for shard in sorted(set(weight_map.values())):
+        path = place(shard)
+        for name, entry in read(shard).items():
             if name in entries:
                 first = shown(entries[name].info.file)
                 msg = (
@@ -46,14 +75,19 @@ def read_index(index: Path) -> dict[str, Entry]:
                 raise CheckpointError(msg)
             entries[name] = entry
     for name, shard in weight_map.items():
-        if name not in entries or entries[name].info.file != str(index.parent / shard):
+        if name not in entries or entries[name].info.file != place(shard):
             msg = f"tensor {shown(name)} should be in the shard {shown(shard)} but is not. {REMEDY}"
             raise CheckpointError(msg)
     return entries
 
 
-def _weight_map(index: Path) -> dict[str, str]:
-    parsed = parse_object(read_bytes(index), f"{shown(index)}", strict=True)
+def parse_weight_map(raw: bytes, index: Path | str) -> dict[str, str]:
+    """Which shard holds each tensor.
+
+    Raises:
+        CheckpointError: malformed, or a shard is no plain file name.
+    """
+    parsed = parse_object(raw, f"{shown(index)}", strict=True)
     weight_map: Any = parsed.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         msg = (
@@ -69,9 +103,6 @@ def _weight_map(index: Path) -> dict[str, str]:
                 "name of a file in the index's own folder."
             )
             raise CheckpointError(msg)
-        path = index.parent / shard
-        if is_pickle_name(path):
-            raise UnsafeFileError(unsafe_folder(index.parent, [path]))
     return weight_map
 
 

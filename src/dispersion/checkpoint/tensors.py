@@ -99,10 +99,12 @@ class Checkpoint(Tensors):
         config: the parsed config.json, or its translation.
         gain_is_multiplier: True where norm weights are the factor itself even for families whose
             Hugging Face files store factor - 1 (Gemma in GGUF files).
+        origin: what else says where it came from, for a report's provenance ("commit" on the hub).
     """
 
     config: dict[str, Any] = field(default_factory=dict)
     gain_is_multiplier: bool = False
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 def normal_rows(rows: slice, info: TensorInfo) -> slice:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dispersion.checkpoint import is_remote
 from dispersion.checkpoint.gguf_file import read_texts
 from dispersion.checkpoint.regular import read_bytes
 from dispersion.checkpoint.text import parse_object
@@ -24,12 +25,15 @@ GGUF_TOKENS = "tokenizer.ggml.tokens"
 def token_texts(embedding: TensorInfo) -> dict[int, str]:
     """Texts by token id, as far as known; empty where no file tells.
 
-    A missing, oversized or malformed tokenizer file is no error: names are a courtesy.
+    A missing, oversized or malformed tokenizer file is no error: names are a courtesy. None is
+    fetched from remote places.
 
     Args:
         embedding: the embedding table, whose file says where to look.
 
     """
+    if is_remote(embedding.file):
+        return {}
     file = Path(embedding.file)
     if file.suffix.lower() == ".gguf":
         try:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dispersion.enclosure import Enclosure
+    from dispersion.previewing import DryRun
     from dispersion.results import Audit, Refused, Skipped
     from dispersion.verdict import HeadResult, Target, Token, VocabularyBound
 
@@ -45,9 +46,18 @@ def audit_to_dict(audit: Audit) -> dict[str, Any]:
         "schema": SCHEMA,
         "version": str(audit.provenance.get("version", "unknown")),
         "source": audit.source,
-        "model": _plain(audit.model),
-        "targets": [_target(target) for target in audit.targets],
+        "model": plain(audit.model),
+        "targets": [target_to_dict(target) for target in audit.targets],
         "heads": [_head(head) for head in heads],
+        **without_answer(audit),
+        "summary": _summary(audit),
+        "provenance": plain(audit.provenance),
+    }
+
+
+def without_answer(audit: Audit | DryRun) -> dict[str, Any]:
+    """What was skipped, refused and left out, in a stable order."""
+    return {
         "skipped": [
             {"name": each.name, "reason": each.reason, "count": each.count}
             for each in _by_name(audit.skipped)
@@ -56,12 +66,11 @@ def audit_to_dict(audit: Audit) -> dict[str, Any]:
         "left_out": [
             {"length": length, "reason": reason} for length, reason in sorted(audit.left_out)
         ],
-        "summary": _summary(audit),
-        "provenance": _plain(audit.provenance),
     }
 
 
-def _target(target: Target) -> dict[str, Any]:
+def target_to_dict(target: Target) -> dict[str, Any]:
+    """A question."""
     return {
         "length": target.length,
         "coefficient": target.coefficient,
@@ -85,7 +94,7 @@ def _head(head: HeadResult) -> dict[str, Any]:
         "largest_length": _number(head.largest_length),
         "results": [
             {
-                **_target(result.target),
+                **target_to_dict(result.target),
                 "ceiling": _enclosure(result.ceiling),
                 "verdict": result.verdict.value,
             }
@@ -143,7 +152,7 @@ def _summary(audit: Audit) -> dict[str, Any]:
         "refused": len(audit.refused),
         "verdicts": [
             {
-                **_target(target),
+                **target_to_dict(target),
                 **{verdict.value: audit.counts(index)[verdict] for verdict in Verdict},
             }
             for index, target in enumerate(audit.targets)
@@ -168,12 +177,12 @@ def _number(value: float) -> float | int | str:
     return int(value) if isinstance(value, int) else float(value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Facts about a model as JSON can hold them; a NaN from a config becomes null."""
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

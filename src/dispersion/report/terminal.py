@@ -27,6 +27,7 @@ from dispersion.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dispersion.previewing import DryRun
     from dispersion.results import Audit, Refused, Skipped
     from dispersion.verdict import HeadResult, Result
 
@@ -58,19 +59,20 @@ def render(
     if per_head is None:
         per_head = len(audit.heads) <= HEAD_ROWS
     blocks = [
-        _title(audit, width, style),
+        title(audit, width, style),
         _answer(audit, width, style),
         _sentences(audit, width),
         _details(audit, width, style, per_head=per_head),
         token_table(audit, width, style),
         _notes(audit, width),
-        _without_answer(audit, width),
+        without_answer(audit, width),
         [style.dim(line) for line in paragraph(wording.LEGEND, width)] if audit.heads else [],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def _title(audit: Audit, width: int, style: Style) -> list[str]:
+def title(audit: Audit | DryRun, width: int, style: Style) -> list[str]:
+    """Source and model, in one line if it fits."""
     source, facts = clean(audit.source), wording.headline(audit)
     if len(source) + 2 + len(facts) <= width:
         return [style.bold(source) + (f"  {facts}" if facts else "")]
@@ -224,7 +226,8 @@ def _notes(audit: Audit, width: int) -> list[str]:
     return [part for line in lines for part in paragraph(line, width, hanging="  ")]
 
 
-def _without_answer(audit: Audit, width: int) -> list[str]:
+def without_answer(audit: Audit | DryRun, width: int) -> list[str]:
+    """What was left out, refused and skipped."""
     lines = []
     for reason, lengths in _by_reason([(reason, length) for length, reason in audit.left_out]):
         asked = ", ".join(format_length(length) for length in lengths)

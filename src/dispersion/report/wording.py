@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dispersion.enclosure import Enclosure
+    from dispersion.previewing import DryRun
     from dispersion.results import Audit
     from dispersion.verdict import Target
 
@@ -45,7 +46,7 @@ def percent(coefficient: float) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text) + "%"
 
 
-def headline(audit: Audit) -> str:
+def headline(audit: Audit | DryRun) -> str:
     """Name the source and the model in one line."""
     model = audit.model
     facts = [str(model["model_type"])] if model.get("model_type") else []
