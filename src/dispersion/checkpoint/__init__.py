@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.dtypes import to_float64
+from dispersion.checkpoint.float8 import with_scales
 from dispersion.checkpoint.folder import INDEX, read_config, weights_file
 from dispersion.checkpoint.numpy_files import open_npy, open_npz
 from dispersion.checkpoint.pickles import is_pickle_name, refuse_pickle, unsafe
@@ -59,7 +60,8 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         raise CheckpointError(msg)
     entries = _entries(file, ", a folder or a .gguf file")
     config = read_config(file)
-    return Checkpoint(source, "safetensors", _infos(entries), _reader(entries), config)
+    found = Checkpoint(source, "safetensors", _infos(entries), _reader(entries), config)
+    return with_scales(found, config)
 
 
 def open_tensors(path: str | PathLike[str]) -> Tensors:
@@ -78,7 +80,8 @@ def open_tensors(path: str | PathLike[str]) -> Tensors:
         case ".gguf":
             return open_checkpoint(file)
     entries = _entries(file, ", .npy, .npz or .gguf file")
-    return Tensors(source, "safetensors", _infos(entries), _reader(entries))
+    found = Tensors(source, "safetensors", _infos(entries), _reader(entries))
+    return with_scales(found, None)
 
 
 def _weights(path: str | PathLike[str]) -> Path:

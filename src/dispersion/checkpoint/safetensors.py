@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dispersion.checkpoint.dtypes import BITS, readable
+from dispersion.checkpoint.dtypes import BITS, stored
 from dispersion.checkpoint.pickles import refuse_pickle
 from dispersion.checkpoint.tensors import TensorInfo
 from dispersion.checkpoint.text import as_json, parse_object, reason, shown
@@ -157,12 +157,14 @@ def _check_coverage(entries: dict[str, Entry], data: int, size: int, path: Path)
 def read_entry(entry: Entry, rows: slice | None) -> NDArray[Any]:
     """Values of one tensor, or of rows start to stop, as a read-only array over its own map.
 
+    8-bit floats come as they are stored, without their scale.
+
     Raises:
         UnsupportedError: a dtype that is not read as weights.
         CheckpointError: the file changed since its header was read, or the shape is impossible.
     """
     info, offset, shape = entry.info, entry.offset, entry.info.shape
-    dtype = readable(info.dtype, info.name)
+    dtype = stored(info.dtype, info.name)
     if rows is not None:
         offset += rows.start * math.prod(shape[1:]) * dtype.itemsize
         shape = (rows.stop - rows.start, *shape[1:])
