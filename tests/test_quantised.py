@@ -69,7 +69,7 @@ def test_packed_queries_or_keys_are_refused_with_method_tensor_and_remedy(method
 
 
 def test_eight_bit_integers_are_refused():
-    with pytest.raises(UnsupportedError, match="quantised by bitsandbytes .*SCB"):
+    with pytest.raises(UnsupportedError, match=r"quantised by bitsandbytes .*SCB"):
         plan(model("bitsandbytes", every("q"), EIGHT_BITS))
 
 
