@@ -36,7 +36,7 @@ def rope(**changes):
     return change
 
 
-# What llama.cpp computes with where it differs from the checkpoint: a GGUF file has no key for these
+# What llama.cpp computes with where it differs from the checkpoint: GGUF files have no key for these
 # settings, so that a model converted to one does not have them.
 DROPPED = {
     "bert": {}, "bert__headless": {}, "cohere": {}, "cohere__qk_norm": {}, "gemma": {},
