@@ -36,8 +36,8 @@ def rope(**changes):
     return change
 
 
-# What llama.cpp computes with where it differs from the checkpoint: GGUF files have no key for these
-# settings, so that a model converted to one does not have them.
+# What llama.cpp computes with where it differs from the checkpoint. GGUF files have no key for
+# these settings, so that a model converted to one does not have them.
 DROPPED = {
     "bert": {}, "bert__headless": {}, "cohere": {}, "cohere__qk_norm": {}, "gemma": {},
     "gemma2": {"query_pre_attn_scalar": 8},
