@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dispersion.checkpoint.dtypes import to_float64
 from dispersion.checkpoint.float8 import with_scales
 from dispersion.checkpoint.folder import INDEX, read_config, weights_file
+from dispersion.checkpoint.foreign import foreign_file
 from dispersion.checkpoint.numpy_files import open_npy, open_npz
 from dispersion.checkpoint.pickles import is_pickle_name, refuse_pickle, unsafe
 from dispersion.checkpoint.regular import regular_size
@@ -45,7 +46,8 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     Raises:
         UnsafeFileError: the weights are pickles; the message gives the conversion to run.
         CheckpointError: missing, unreadable, malformed, ambiguous, or without config.json.
-        UnsupportedError: a GGUF file of an architecture that is not translated.
+        UnsupportedError: a GGUF file of an architecture that is not translated, or a known format
+            that is not read.
     """
     source, file = str(path), _weights(path)
     if file.suffix.lower() == ".gguf":
@@ -103,6 +105,8 @@ def _entries(file: Path, also: str) -> dict[str, Entry]:
         return read_header(file)
     if is_pickle_name(file):
         raise UnsafeFileError(unsafe(file))
+    if known := foreign_file(file):
+        raise known
     try:
         with file.open("rb") as opened:
             refuse_pickle(file, opened.read(16))
