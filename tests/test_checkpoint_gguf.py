@@ -307,6 +307,12 @@ def test_an_empty_tensor_is_read(path):
     assert opened(path, tensors={"e": np.zeros((0, 4), np.float32)}).read("e").shape == (0, 4)
 
 
+def test_endless_rows_of_nothing_take_no_memory(path):
+    checkpoint = opened(path, tensors={"blk.0.attn_q.weight": (0, (2**60, 0), b"")})
+    assert checkpoint.read(Q_NAME).shape == (2**60, 0)
+    assert checkpoint.read(Q_NAME, slice(5, 2**50)).shape == (2**50 - 5, 0)
+
+
 def test_a_checkpoint_can_be_sent_to_another_process(path):
     checkpoint = opened(path)
     sent = pickle.loads(pickle.dumps(checkpoint))

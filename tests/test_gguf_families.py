@@ -14,6 +14,7 @@ from checkpoints import gguf_bytes, refused
 from dispersion.architectures import plan, supported_model_types
 from dispersion.checkpoint import from_arrays, open_checkpoint, to_float64
 from dispersion.checkpoint.gguf_families import ARCHITECTURES, partial_factor
+from dispersion.cli import main
 from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
 from gguf_conversion import LOST, SHIFTED, Model, longrope_factor, write
 
@@ -363,6 +364,38 @@ def test_absurd_metadata_is_refused_or_means_what_it_says(tmp_path, name, key, v
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 64 * 2**20
+
+
+def test_an_encoder_must_say_whether_it_is_causal(tmp_path):
+    path = changed(tmp_path, "bert", {"attention.causal": None})
+    refused(CheckpointError, "bert.attention.causal must be true or false", open_checkpoint, path)
+    path = changed(tmp_path, "bert", {"attention.causal": True})
+    _, _, head = next(plan(open_checkpoint(path)).layers[0].heads())
+    assert head.causal
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "tensors", "code"),
+    [
+        ("qwen3", {}, {}, 0),
+        ("gemma2", {}, {}, 0),
+        ("bert", {"block_count": 2**31 - 1}, {}, 2),
+        ("gpt_oss", {"attention.sliding_window": "x"}, {}, 2),
+        ("llama", {"attention.head_count": 3}, {}, 2),
+        ("olmo", {"attention.clamp_kqv": 8.0}, {}, 3),
+        ("granite", {"attention.scale": None}, {}, 2),
+        ("phi3", {"rope.scaling.type": "spiral"}, {}, 3),
+        ("qwen2", {}, {"blk.0.attn_q.weight": np.ones((5, 5), np.float32)}, 2),
+        ("stablelm", {}, {"blk.0.attn_q.bias": np.full(32, np.nan, np.float32)}, 2),
+    ],
+)
+def test_the_command_line_answers_in_one_line(tmp_path, capsys, name, change, tensors, code):
+    path = changed(tmp_path, name, change, tensors)
+    assert main(["check", str(path), "--length", "16"]) == code
+    printed = capsys.readouterr()
+    lines = printed.err.strip().splitlines()
+    assert len(lines) == (0 if code == 0 else 1), printed.err
+    assert ("Can a head" in printed.out) == (code == 0)
 
 
 def test_a_truncated_file_is_refused(tmp_path):

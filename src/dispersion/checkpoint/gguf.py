@@ -110,6 +110,8 @@ def _read(
     if order.transposed(name):
         whole = _dequantised(stored, info, None).T
         return whole if rows is None else whole[rows]
+    if 0 in stored.shape:  # however many rows of nothing there are
+        return _dequantised(stored, info, rows)
     count = stored.shape[0]
     at = order.of_file(name, count, rows or slice(0, count))
     if at is None:

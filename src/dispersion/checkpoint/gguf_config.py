@@ -128,7 +128,7 @@ def _refuse(meta: Metadata, architecture: Architecture) -> None:
         key = full.removeprefix(meta.prefix)
         listed = full.startswith(own) or (full.startswith(meta.prefix) and key in ELSEWHERE)
         if listed and key not in read and meta.nonzero(key) and meta.get(key) is not False:
-            meta.refuse(key, "which has no bound here")
+            meta.refuse(key, "which is not read for this architecture")
     if architecture.model_type != "bert" and not meta.flag("attention.causal", default=True):
         meta.refuse("attention.causal", "but only true is read")
     swa = "rope.freq_base_swa"

@@ -175,7 +175,7 @@ def _positions(meta: Metadata, config: Config, found: Contents) -> dict[str, Any
 
 
 def _bert(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
-    causal = meta.flag("attention.causal", default=True)
+    causal = meta.flag("attention.causal")
     return {"is_decoder": causal, **_positions(meta, config, found)}
 
 

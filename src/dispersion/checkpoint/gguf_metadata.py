@@ -87,11 +87,11 @@ class Metadata:
             raise self._wrong(key, "a positive number", value)
         return float(value)
 
-    def flag(self, key: str, *, default: bool) -> bool:
+    def flag(self, key: str, *, default: bool | None = None) -> bool:
         """True or false.
 
         Raises:
-            CheckpointError: something else.
+            CheckpointError: missing without a default, or something else.
         """
         value = self.get(key, default)
         if not isinstance(value, bool):
