@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
-from checkpoints import gguf_bytes, refused
+from checkpoints import gguf_bytes, gguf_metadata, refused
 from dispersion.architectures import plan, supported_model_types
 from dispersion.checkpoint import from_arrays, open_checkpoint, to_float64
 from dispersion.checkpoint.gguf_families import ARCHITECTURES, partial_factor
@@ -206,6 +206,32 @@ def test_rows_of_quantised_tensors_are_reordered_too(tmp_path, name):
         assert np.abs(whole - original).max() <= step * np.abs(original).max() * (1 + 2.0**-20)
         for rows in (slice(0, 0), slice(1, 5), slice(3, len(whole))):
             np.testing.assert_array_equal(checkpoint.read(tensor, rows), whole[rows])
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gptneox", "qwen3"])
+def test_one_heads_rows_are_read_not_the_whole_matrix(tmp_path, architecture):
+    size, kind = 1024, gguf.GGMLQuantizationType.Q8_0
+    fused = architecture == "gptneox"
+    rows = 3 * size if fused else size
+    quantised = gguf.quants.quantize(np.ones((rows, size), np.float32), kind)
+    stem = "attn_qkv" if fused else "attn_q"
+    tensors = {f"blk.0.{stem}.weight": (int(kind), (rows, size), quantised.tobytes())}
+    changes = {
+        "embedding_length": size, "attention.head_count": 16, "attention.head_count_kv": 16,
+        "attention.key_length": None, "attention.layer_norm_epsilon": 1e-5, "block_count": 1,
+    }  # fmt: skip
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes(gguf_metadata(architecture, **changes), tensors))
+    checkpoint = open_checkpoint(path)
+    (name,) = checkpoint.names
+    tracemalloc.start()
+    try:
+        part = checkpoint.read(name, slice(128, 192))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert part.shape == (64, size)
+    assert peak < 8 * part.nbytes  # of 16 or 48 times as many rows
 
 
 def test_a_rotated_share_is_never_rounded_down():

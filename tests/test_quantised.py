@@ -98,6 +98,14 @@ def test_methods_that_are_not_known_are_refused(method):
         plan(model(method, every("v"), PARTS["gptq"]))
 
 
+@pytest.mark.parametrize("stated", ["mxfp4", "gptq", "unknown", 1, True, ["gptq"], 0.5])
+def test_a_statement_that_is_no_object_is_refused(stated):
+    checkpoint = model("gptq", every("v"))
+    checkpoint.config["quantization_config"] = stated
+    with pytest.raises(UnsupportedError, match="quantization_config"):
+        plan(checkpoint)
+
+
 def test_inputs_that_a_method_turns_are_refused():
     with pytest.raises(UnsupportedError, match="quantization_config"):
         plan(model("compressed-tensors", every("v"), transform_config={"u": {}}))

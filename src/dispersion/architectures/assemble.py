@@ -78,7 +78,9 @@ def assemble(
             )
             raise CheckpointError(msg)
     quantised = bool(checkpoint.config.get("quantization_config"))
-    sorted_out = account(checkpoint.names, naming, prefix, attentions, packed, quantised)
+    sorted_out = account(
+        checkpoint.names, naming, prefix, attentions, already=packed, quantised=quantised
+    )
     return Plan(
         family=family,
         model=_facts(checkpoint, [a for a in attentions if a.module not in packed], layers)

@@ -114,6 +114,7 @@ def account(
     naming: Naming,
     prefix: str,
     attentions: Collection[Attention],
+    *,
     already: Mapping[str, str] | None = None,
     quantised: bool = False,
 ) -> Account:

@@ -64,11 +64,11 @@ def refuse_methods(checkpoint: Checkpoint) -> None:
             )
             raise UnsupportedError(msg)
         return
-    kind = stated.get("quant_method", "unknown") if isinstance(stated, dict) else stated
-    if isinstance(stated, dict) and kind == "unknown":
-        bits = [k for k in ("load_in_4bit", "load_in_8bit") if stated.get(k) is True]
-        kind = "bitsandbytes" if bits else kind
-    if kind not in METHODS or (isinstance(stated, dict) and stated.get("transform_config")):
+    known = isinstance(stated, dict)
+    kind = stated.get("quant_method", "unknown") if known else stated
+    if known and kind == "unknown" and (stated.get("load_in_4bit") or stated.get("load_in_8bit")):
+        kind = "bitsandbytes"
+    if not known or kind not in METHODS or stated.get("transform_config"):
         msg = (
             f"quantization_config in config.json ({shown(kind)}) is not supported: such weights "
             f"cannot be read exactly. {_REMEDY}"
