@@ -276,6 +276,7 @@ REFUSED = [
     ("qwen2", {"attention.sliding_window": 8}, {}, "qwen2.attention.sliding_window"),
     ("qwen3", {"attention.some_new_thing": 2}, {}, "qwen3.attention.some_new_thing"),
     ("qwen3", {"rope.some_new_thing": "x"}, {}, "qwen3.rope.some_new_thing"),
+    ("qwen3", {"rope.a\x1b[0m\nb": "\n"}, {}, r"qwen3.rope.a\x1b[0m\nb to \n"),
     ("qwen3", {"nextn_predict_layers": 1}, {}, "qwen3.nextn_predict_layers"),
     ("qwen3", {"rope.dimension_sections": [1, 1, 2, 0]}, {}, "rope.dimension_sections"),
     ("qwen3", {"rope.dimension_count": 4}, {}, "rotates only a part of its 8"),

@@ -104,10 +104,11 @@ def to_float64(
         raise ArgumentError(msg)
     source, target = np.ascontiguousarray(array).reshape(-1), out.reshape(-1)
     finite = True
-    for start in range(0, source.size, CHUNK):  # checked while still in the cache
-        image = target[start : start + CHUNK]
-        np.copyto(image, source[start : start + CHUNK])
-        finite = finite and _all_finite(image)
+    with np.errstate(invalid="ignore"):  # a signalling nan; it is reported with its index below
+        for start in range(0, source.size, CHUNK):  # checked while still in the cache
+            image = target[start : start + CHUNK]
+            np.copyto(image, source[start : start + CHUNK])
+            finite = finite and _all_finite(image)
     if not finite:
         raise CheckpointError(_where_not_finite(out, tensor, first_row))
     return out

@@ -104,8 +104,8 @@ class Metadata:
         Raises:
             UnsupportedError: always.
         """
-        got = shown(self.get(key))
-        msg = f"{shown(self.file)} sets {self.prefix}{key} to {got}, {why}."
+        got, named = shown(self.get(key)), shown(self.prefix + key)  # the key may be the file's own
+        msg = f"{shown(self.file)} sets {named} to {got}, {why}."
         raise UnsupportedError(msg)
 
     def _wrong(self, key: str, rule: str, value: Any) -> CheckpointError:
