@@ -6,7 +6,11 @@ import struct
 import numpy as np
 import pytest
 
-WORDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+WORDS = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "uint8": "U8",
+    "int32": "I32", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+}  # fmt: skip
 
 
 def header_of(arrays):

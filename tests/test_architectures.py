@@ -371,6 +371,8 @@ BAD_CONFIGS = {
     ),
     "null key heads": ({"num_key_value_heads": None}, CheckpointError, "k_proj.weight must have"),
     "odd head_dim": ({"head_dim": 3}, CheckpointError, "head_dim"),
+    # Refused before there is an array of frequencies.
+    "vast head_dim": ({"head_dim": 2**31 - 2}, CheckpointError, "head_dim.*at most 65536"),
     "bias": ({"attention_bias": True}, CheckpointError, "q_proj.bias"),
     "bias text": ({"attention_bias": "yes"}, CheckpointError, "attention_bias"),
     "theta": ({"rope_theta": -1.0}, CheckpointError, "rope_theta"),

@@ -67,6 +67,12 @@ def test_a_value_that_is_not_finite_is_named_with_its_index(dtype, bad):
     refused(CheckpointError, "w[5, 7]", lambda: to_float64(part, tensor="w", first_row=5))
 
 
+@pytest.mark.parametrize(("bits", "dtype"), [(0x7F800001, "<u4"), (0x7C01, "<u2")])
+def test_a_signalling_nan_is_reported_and_nothing_is_warned_of(bits, dtype):
+    values = np.array([0, bits], dtype).view(f"<f{dtype[-1]}")
+    refused(CheckpointError, "w[1] is nan", lambda: to_float64(values, tensor="w"))
+
+
 def test_infinities_that_cancel_are_found():
     values = np.array([np.inf, -np.inf], np.float32)
     refused(CheckpointError, "w[0] is inf", lambda: to_float64(values, tensor="w"))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dispersion.enclosure import Enclosure
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
+WIDEST = 2**16  # coordinates of a head; real ones have at most some hundreds
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +178,9 @@ def rotary_from_config(
         CheckpointError: a value is missing or malformed; the message names the key.
         UnsupportedError: the rope type is unknown.
     """
+    if head_dim > WIDEST:
+        msg = f"head_dim in config.json must be at most {WIDEST} where heads turn. Got {head_dim}."
+        raise CheckpointError(msg)
     parameters = _parameters(config, layer_type, rule)
     if parameters is None:
         return None

@@ -130,10 +130,12 @@ def check_layer(layer: LayerPlan, work: Work) -> list[HeadResult]:
 
 def check_task(work: Work, index: int) -> list[HeadResult]:
     """One task, in whatever process it runs: the layer at `index` of the plan."""
-    if work.run not in _PLANS:
+    found = _PLANS.get(work.run)
+    if found is None:
+        found = plan(work.checkpoint, layers=work.layers)
         _PLANS.clear()
-        _PLANS[work.run] = plan(work.checkpoint, layers=work.layers)
-    return check_layer(_PLANS[work.run].layers[index], work)
+        _PLANS[work.run] = found
+    return check_layer(found.layers[index], work)
 
 
 def _in_processes(found: Plan, work: Work, jobs: int) -> Iterator[list[HeadResult]]:

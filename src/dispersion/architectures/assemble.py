@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dispersion.architectures.attention import check_shapes, heads
 from dispersion.architectures.ledger import account
 from dispersion.architectures.plans import LayerPlan, Plan
+from dispersion.architectures.quantised import packed_modules
 from dispersion.checkpoint.text import shown
 from dispersion.errors import ArgumentError, CheckpointError
 
@@ -51,6 +52,7 @@ def assemble(
     Raises:
         ArgumentError: a layer asked for does not exist.
         CheckpointError: file and config disagree, or a tensor is missing.
+        UnsupportedError: all attention asked for is quantised.
     """
     if asked is not None and not asked:
         msg = "layers must name at least one layer. Got none."
@@ -63,8 +65,10 @@ def assemble(
     naming.check_layers(checkpoint, prefix, layers, layers_key)
     wanted = [i for i in range(layers) if asked is None or i in asked]
     attentions = [describe(prefix, i) for i in wanted]
+    packed = packed_modules(checkpoint, attentions)
     for attention in attentions:
-        check_shapes(checkpoint, attention)
+        if attention.module not in packed:
+            check_shapes(checkpoint, attention)
     if position_table is not None and (name := prefix + position_table) in checkpoint:
         shape = checkpoint.info(name).shape
         rows = learned_positions if position_rows is None else position_rows
@@ -73,10 +77,14 @@ def assemble(
                 f"tensor {shown(name)} must have {rows} rows to fit config.json. Got shape {shape}."
             )
             raise CheckpointError(msg)
-    sorted_out = account(checkpoint.names, naming, prefix, attentions)
+    quantised = bool(checkpoint.config.get("quantization_config"))
+    sorted_out = account(
+        checkpoint.names, naming, prefix, attentions, already=packed, quantised=quantised
+    )
     return Plan(
         family=family,
-        model=_facts(checkpoint, attentions, layers) | dict(facts),
+        model=_facts(checkpoint, [a for a in attentions if a.module not in packed], layers)
+        | dict(facts),
         layers=tuple(_layer_plan(checkpoint, a) for a in sorted_out.layers),
         skipped=sorted_out.skipped,
         refused=sorted_out.refused,

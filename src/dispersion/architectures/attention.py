@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dispersion.checkpoint import to_float64
-from dispersion.checkpoint.dtypes import readable
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError
 from dispersion.head import BallImage, Head
@@ -135,8 +134,7 @@ def check_shapes(checkpoint: Checkpoint, attention: Attention) -> None:
     """
     for name, shape in attention.tensors.items():
         info = checkpoint.info(name)
-        if checkpoint.format == "safetensors":
-            readable(info.dtype, name)
+        checkpoint.check(name)
         got = info.shape
         if got != shape:
             msg = (

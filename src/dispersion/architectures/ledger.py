@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dispersion.architectures.quantised import RUN_TIME, at_run_time, unpacked
 from dispersion.checkpoint.text import shown
-from dispersion.errors import CheckpointError, UnsupportedError
+from dispersion.errors import CheckpointError
 from dispersion.results import Refused, Skipped
 
 if TYPE_CHECKING:
@@ -30,13 +31,6 @@ OTHER = "not part of attention"
 
 MOST_LAYERS = 100_000
 
-# Companions of packed integers or of 8-bit floats: the weights beside them are not the numbers.
-_QUANTISED = re.compile(
-    r"\.(qweight|qzeros|scales|g_idx|weight_packed|weight_scale|weight_scale_inv|weight_shape"
-    r"|input_scale|absmax|quant_map|SCB|weight_format)$|\.quant_state\."
-)
-# Methods that pack experts alone; a packed projection would lack its `weight`.
-_EXPERTS_ONLY = ("mxfp4",)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 # Unknown names within a layer that could well act on queries, keys or the input of attention.
 _TELLING = re.compile(
@@ -106,29 +100,6 @@ class Naming:
             raise CheckpointError(msg)
 
 
-def refuse_quantised(checkpoint: Checkpoint) -> None:
-    """Refuse weights that are packed or lack their scale; without it they are silently wrong.
-
-    Raises:
-        UnsupportedError: the message names the method or a tensor.
-    """
-    method = checkpoint.config.get("quantization_config")
-    kind = method.get("quant_method", "unknown") if isinstance(method, dict) else method
-    if method and kind not in _EXPERTS_ONLY:
-        msg = (
-            f"quantization_config in config.json ({shown(kind)}) is not supported: such weights "
-            "cannot be read exactly. Give the checkpoint before quantisation, or a GGUF file."
-        )
-        raise UnsupportedError(msg)
-    for name in checkpoint.names:
-        if _QUANTISED.search(name):
-            msg = (
-                f"tensor {shown(name)} belongs to quantised weights, which cannot be read exactly. "
-                "Give the checkpoint before quantisation, or a GGUF file."
-            )
-            raise UnsupportedError(msg)
-
-
 @dataclass(frozen=True)
 class Account:
     """Where every tensor went; `layers` are those whose attention can be read."""
@@ -143,14 +114,21 @@ def account(
     naming: Naming,
     prefix: str,
     attentions: Collection[Attention],
+    *,
+    already: Mapping[str, str] | None = None,
+    quantised: bool = False,
 ) -> Account:
-    """Sort names into used, skipped and refused, given the layers that were asked for."""
+    """Sort names into used, skipped and refused, given the layers that were asked for.
+
+    `already` are modules that are refused for what is known before: module → why. Where the config
+    says that the model is `quantised`, scales of roundings at run time are skipped.
+    """
     used = {name for attention in attentions for name in attention.tensors}
     asked = {attention.layer: attention for attention in attentions}
     parents = {name.rpartition(".")[0] for name in used}
     layer = re.compile(rf"^{re.escape(prefix + naming.stack)}\.(\d+)\.(.+)$")
     skipped: Counter[tuple[str, str]] = Counter()
-    refused: dict[str, str] = {}
+    refused: dict[str, str] = dict(already or {})
     for name in sorted(set(names) - used, key=_natural):
         match = layer.match(name)
         if match is None:
@@ -163,13 +141,17 @@ def account(
             continue
         index, rest = int(match[1]), match[2]
         pattern = f"{prefix}{naming.stack}.*.{_starred(rest)}"
-        reason = _match(naming.inside, rest)
+        reason = _match(naming.inside, unpacked(rest))
+        if reason is None and quantised and at_run_time(rest):
+            reason = RUN_TIME
         if reason is not None:
             skipped[pattern, reason] += 1
             continue
         if index not in asked:
             skipped[pattern, NOT_ASKED] += 1
             continue
+        if unpacked(name) in used and asked[index].module in (already or {}):
+            continue  # its module is refused for it
         if reason := _match(naming.refused or {}, rest):
             module = _attention_module(rest) or rest
             refused.setdefault(f"{prefix}{naming.stack}.*.{module}", reason)

@@ -32,8 +32,8 @@ from dispersion.architectures import (
     stablelm,
     starcoder2,
 )
-from dispersion.architectures.ledger import refuse_quantised
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
+from dispersion.architectures.quantised import refuse_methods
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
@@ -88,7 +88,7 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
         ArgumentError: a layer asked for does not exist.
     """
     family = _find(checkpoint)
-    refuse_quantised(checkpoint)
+    refuse_methods(checkpoint)
     return family.read(checkpoint, layers)
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.dtypes import to_float64
+from dispersion.checkpoint.float8 import with_scales
 from dispersion.checkpoint.folder import INDEX, read_config, weights_file
+from dispersion.checkpoint.foreign import foreign_file
 from dispersion.checkpoint.numpy_files import open_npy, open_npz
 from dispersion.checkpoint.pickles import is_pickle_name, refuse_pickle, unsafe
 from dispersion.checkpoint.regular import regular_size
@@ -46,7 +48,8 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     Raises:
         UnsafeFileError: the weights are pickles; the message gives the conversion to run.
         CheckpointError: missing, unreadable, malformed, ambiguous, or without config.json.
-        UnsupportedError: a GGUF file of an architecture that is not translated, or at an address.
+        UnsupportedError: a GGUF file of an architecture that is not translated or at an address, or
+            a known format that is not read.
         ArgumentError: an address that is malformed.
     """
     source = str(path)
@@ -67,7 +70,8 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
         raise CheckpointError(msg)
     entries = _entries(file, ", a folder or a .gguf file")
     config = read_config(file)
-    return Checkpoint(source, "safetensors", _infos(entries), _reader(entries), config)
+    found = Checkpoint(source, "safetensors", _infos(entries), _reader(entries), config)
+    return with_scales(found, config)
 
 
 def open_tensors(path: str | PathLike[str]) -> Tensors:
@@ -91,7 +95,8 @@ def open_tensors(path: str | PathLike[str]) -> Tensors:
         case ".gguf":
             return open_checkpoint(file)
     entries = _entries(file, ", .npy, .npz or .gguf file")
-    return Tensors(source, "safetensors", _infos(entries), _reader(entries))
+    found = Tensors(source, "safetensors", _infos(entries), _reader(entries))
+    return with_scales(found, None)
 
 
 def is_remote(path: str) -> bool:
@@ -118,6 +123,8 @@ def _entries(file: Path, also: str) -> dict[str, Entry]:
         return read_header(file)
     if is_pickle_name(file):
         raise UnsafeFileError(unsafe(file))
+    if known := foreign_file(file):
+        raise known
     try:
         with file.open("rb") as opened:
             refuse_pickle(file, opened.read(16))

@@ -30,6 +30,12 @@ READABLE: dict[str, np.dtype[Any]] = {
     "F16": np.dtype("<f2"),
     "BF16": BFLOAT16,
 }
+# Codes that mean nothing without a separate scale; `float8` multiplies the two.
+FLOAT8: dict[str, np.dtype[Any]] = {
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+}
+STORED = READABLE | FLOAT8 | {"F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu)}
 CHUNK = 1 << 16  # elements: half a mebibyte of float64, which a second-level cache holds
 
 
@@ -47,6 +53,15 @@ def readable(dtype: str, tensor: str) -> np.dtype[Any]:
         )
         raise UnsupportedError(msg)
     return READABLE[dtype]
+
+
+def stored(dtype: str, tensor: str) -> np.dtype[Any]:
+    """The NumPy dtype of values as they lie in the file, 8-bit floats without their scale too.
+
+    Raises:
+        UnsupportedError: as `readable`, but for 8-bit floats.
+    """
+    return STORED[dtype] if dtype in STORED else readable(dtype, tensor)
 
 
 def to_float64(
@@ -89,10 +104,11 @@ def to_float64(
         raise ArgumentError(msg)
     source, target = np.ascontiguousarray(array).reshape(-1), out.reshape(-1)
     finite = True
-    for start in range(0, source.size, CHUNK):  # checked while still in the cache
-        image = target[start : start + CHUNK]
-        np.copyto(image, source[start : start + CHUNK])
-        finite = finite and _all_finite(image)
+    with np.errstate(invalid="ignore"):  # a signalling nan; it is reported with its index below
+        for start in range(0, source.size, CHUNK):  # checked while still in the cache
+            image = target[start : start + CHUNK]
+            np.copyto(image, source[start : start + CHUNK])
+            finite = finite and _all_finite(image)
     if not finite:
         raise CheckpointError(_where_not_finite(out, tensor, first_row))
     return out

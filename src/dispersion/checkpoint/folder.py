@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dispersion.checkpoint.foreign import foreign_folder
 from dispersion.checkpoint.pickles import is_pickle_name, unsafe_folder
 from dispersion.checkpoint.regular import read_bytes
 from dispersion.checkpoint.text import parse_object, reason, shown
@@ -25,11 +26,13 @@ def weights_file(folder: Path) -> Path:
 
     Raises:
         UnsafeFileError: all weights are pickles.
+        UnsupportedError: they are of a known format that is not read.
         CheckpointError: no weights, or several candidates; the message lists them.
     """
     try:
         # Pipes and broken links stay in: the one that is chosen is refused for what it is.
-        files = sorted(path for path in folder.iterdir() if not path.is_dir())
+        every = sorted(folder.iterdir())
+        files = [path for path in every if not path.is_dir()]
     except OSError as error:
         msg = f"{shown(folder)} cannot be listed ({reason(error)}). Check its permissions."
         raise CheckpointError(msg) from None
@@ -49,6 +52,8 @@ def weights_file(folder: Path) -> Path:
     pickles = [p for p in files if is_pickle_name(p) and not p.name.startswith(NOT_WEIGHTS)]
     if pickles:
         raise UnsafeFileError(unsafe_folder(folder, pickles))
+    if known := foreign_folder(folder, [path.name for path in every]):
+        raise known
     holds = shown(", ".join(by_name)) if by_name else "nothing"
     msg = f"{shown(folder)} has no .safetensors or .gguf file; it holds {holds}. Is it complete?"
     raise CheckpointError(msg)

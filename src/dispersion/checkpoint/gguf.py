@@ -7,84 +7,125 @@ numbers are what a certificate speaks of. The package is imported only when such
 from __future__ import annotations
 
 import math
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dispersion.checkpoint.gguf_config import translate
+from dispersion.checkpoint.gguf_config import find_architecture, translate
 from dispersion.checkpoint.gguf_file import Stored, parse
-from dispersion.checkpoint.gguf_names import hugging_face_name
+from dispersion.checkpoint.gguf_metadata import WIDEST_HEAD, Contents
+from dispersion.checkpoint.gguf_rope import FREQS, LONG, SHORT
+from dispersion.checkpoint.gguf_rows import Order, runs
 from dispersion.checkpoint.safetensors import map_bytes
 from dispersion.checkpoint.tensors import Checkpoint, TensorInfo
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-ROPE_FACTORS = "rope_freqs.weight"
-ROTATED = re.compile(r"model\.layers\.\d+\.self_attn\.(q|k)_proj\.(weight|bias)", re.ASCII)
+    from dispersion.checkpoint.gguf_families import Architecture
+
+FACTORS = tuple(f"{name}.weight" for name in (FREQS, LONG, SHORT))
 INTEGERS = ("I8", "I16", "I32", "I64")
 
 
 def open_gguf(path: Path, source: str) -> Checkpoint:
-    """A GGUF file of the architecture `llama` or `gemma3`.
+    """A GGUF file of one of the architectures in `gguf_families`.
 
-    Rows of `llama` query and key projections, which the format permutes so that rotated pairs are
-    neighbours, come back in the half-split order of Hugging Face. Norm weights are the multiplier
-    itself, also for Gemma: `gain_is_multiplier` says so.
+    Rows that converters reorder come back in the order of Hugging Face. Norm weights are the
+    multiplier itself, also where Hugging Face files store multiplier - 1: `gain_is_multiplier`
+    says so.
 
     Raises:
-        UnsupportedError: another architecture, version, byte order, or RoPE setting.
+        UnsupportedError: another architecture, version, byte order, or setting of attention.
         CheckpointError: unreadable, truncated or malformed.
     """
     metadata, tensors = parse(path)
-    architecture = str(metadata.get("general.architecture"))
-    factors = None
-    if ROPE_FACTORS in tensors:
-        stored = tensors[ROPE_FACTORS]
-        info = _info(stored.name, stored, path)
-        factors = [float(f) for f in _dequantised(stored, info, None).reshape(-1)]
-    bias = any(name.endswith(".attn_q.bias") for name in tensors)
-    config = translate(metadata, str(path), rope_factors=factors, bias=bias)
+    _, architecture = find_architecture(metadata, str(path))
+    _check_tensors(tensors, architecture, path)
+    factors = {
+        name.removesuffix(".weight"): _values(tensors[name], path)
+        for name in FACTORS
+        if name in tensors
+    }
+    shapes = {name: stored.shape for name, stored in tensors.items()}
+    config = translate(metadata, str(path), Contents(shapes, factors))
+    order = Order(
+        architecture.rows,
+        {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]},
+        config["head_dim"],
+    )
     renamed: dict[str, Stored] = {}
     for name, stored in tensors.items():
-        if name == ROPE_FACTORS:  # now part of the configuration
+        if name in FACTORS:  # now part of the configuration
             continue
-        spelled = hugging_face_name(name, architecture)
+        spelled = architecture.names.hugging_face(name)
         if spelled in renamed:
             msg = (
                 f"{shown(path)}: {shown(name)} and {shown(renamed[spelled].name)} mean one tensor."
             )
             raise CheckpointError(msg)
         renamed[spelled] = stored
-    infos = {name: _info(name, stored, path) for name, stored in renamed.items()}
-    heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
-    permuted = heads if architecture == "llama" else {}
-    reader = partial(_read, renamed, infos, permuted, config["head_dim"])
+    infos = {name: _info(name, stored, path, order) for name, stored in renamed.items()}
+    reader = partial(_read, renamed, infos, order)
     return Checkpoint(source, "gguf", infos, reader, config, gain_is_multiplier=True)
+
+
+def _check_tensors(tensors: Mapping[str, Stored], architecture: Architecture, path: Path) -> None:
+    """Refuse tensors that act on attention or its input in ways the architecture does not have."""
+    for name in tensors:
+        stem = name.rpartition(".")[0]
+        known = name not in FACTORS or stem in architecture.factors
+        strange = stem.startswith(("token_embd_", "position_embd", "per_layer_"))
+        fused = ".attn_qkv." in name and "attn_qkv" not in architecture.names.layer
+        if not known or fused or (strange and stem not in architecture.names.whole):
+            msg = (
+                f"{shown(path)} holds the tensor {shown(name)}, which its architecture has no "
+                "place for here. Give the model's safetensors files."
+            )
+            raise UnsupportedError(msg)
+
+
+def _values(stored: Stored, path: Path) -> list[float]:
+    if math.prod(stored.shape) > WIDEST_HEAD:
+        msg = f"{shown(path)}: {shown(stored.name)} must have one number for each rotated pair."
+        raise UnsupportedError(msg)
+    info = TensorInfo(stored.name, stored.type, stored.shape, str(path), stored.nbytes)
+    return [float(value) for value in _dequantised(stored, info, None).reshape(-1)]
 
 
 def _read(
     tensors: dict[str, Stored],
     infos: dict[str, TensorInfo],
-    permuted: dict[str, int],
-    head_dim: int,
+    order: Order,
     name: str,
     rows: slice | None,
 ) -> NDArray[Any]:
-    found = ROTATED.fullmatch(name)
-    if found and found[1] in permuted:
-        return _half_split(tensors[name], infos[name], rows, permuted[found[1]], head_dim)
-    return _dequantised(tensors[name], infos[name], rows)
+    stored, info = tensors[name], infos[name]
+    if order.transposed(name):
+        whole = _dequantised(stored, info, None).T
+        return whole if rows is None else whole[rows]
+    if 0 in stored.shape:  # however many rows of nothing there are
+        return _dequantised(stored, info, rows)
+    count = stored.shape[0]
+    at = order.of_file(name, count, rows or slice(0, count))
+    if at is None:
+        return _dequantised(stored, info, rows)
+    parts, place = runs(at)
+    read = [_dequantised(stored, info, part) for part in parts]
+    if not read:
+        return _dequantised(stored, info, slice(0, 0))
+    return np.concatenate(read)[place]
 
 
-def _info(name: str, stored: Stored, path: Path) -> TensorInfo:
-    return TensorInfo(name, stored.type, stored.shape, str(path), stored.nbytes)
+def _info(name: str, stored: Stored, path: Path, order: Order) -> TensorInfo:
+    shape = stored.shape[::-1] if order.transposed(name) else stored.shape
+    return TensorInfo(name, stored.type, shape, str(path), stored.nbytes)
 
 
 def _dequantised(stored: Stored, info: TensorInfo, rows: slice | None) -> NDArray[Any]:
@@ -114,22 +155,3 @@ def _dequantised(stored: Stored, info: TensorInfo, rows: slice | None) -> NDArra
         )
         raise UnsupportedError(msg) from None
     return np.asarray(values, np.float32).reshape(shape)
-
-
-def _half_split(
-    stored: Stored, info: TensorInfo, rows: slice | None, heads: int, head_dim: int
-) -> NDArray[Any]:
-    count = stored.shape[0]
-    if head_dim % 2 or count != heads * head_dim:
-        msg = (
-            f"tensor {shown(info.name)} must have heads x head_dim = {heads} x {head_dim} rows, "
-            f"head_dim even. Got {count} rows."
-        )
-        raise CheckpointError(msg)
-    rows = rows or slice(0, count)
-    # Whole heads are read, since a head's rows are shuffled among themselves.
-    first, last = rows.start // head_dim, -(-rows.stop // head_dim)
-    values = _dequantised(stored, info, slice(first * head_dim, last * head_dim))
-    pairs = values.reshape(last - first, head_dim // 2, 2, *stored.shape[1:])
-    ordered = pairs.swapaxes(1, 2).reshape(values.shape)
-    return ordered[rows.start - first * head_dim : rows.stop - first * head_dim]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 FLOATS = {2: "F16", 4: "F32", 8: "F64"}
 LONGEST_HEADER = 10_000  # bytes, as NumPy itself has it
 MOST_AXES = 64
+# Weights hardly shrink: what grows past the one by more than the other is a bomb.
+LARGEST_SQUEEZED, MOST_SQUEEZED = 1 << 30, 100
 MALFORMED = (
     OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedError, OverflowError,
     SyntaxError, TypeError, MemoryError, zipfile.BadZipFile, zlib.error,
@@ -75,6 +77,7 @@ def open_npz(path: Path) -> Tensors:
                     msg = f"member {shown(member.filename)} is not an array"
                     raise ValueError(msg)
                 name = member.filename.removesuffix(".npy")
+                _check_packing(member, path)
                 if name in infos:
                     msg = f"the array {shown(name)} occurs twice"
                     raise ValueError(msg)
@@ -99,6 +102,26 @@ def _read_npz(
     except MALFORMED as error:
         raise _malformed(path, error) from None
     return array if rows is None else array[rows]
+
+
+def _check_packing(member: zipfile.ZipInfo, path: Path) -> None:
+    """Refuse what no weights need and what could fill the memory.
+
+    Other methods than NumPy's own take memory as their headers ask for it, before a byte is out.
+    """
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        msg = (
+            f"{shown(path)}: member {shown(member.filename)} must be stored or deflated, as NumPy "
+            f"does it. Got method {member.compress_type}; save it with numpy.savez."
+        )
+        raise CheckpointError(msg)
+    size, packed = member.file_size, member.compress_size
+    if size > LARGEST_SQUEEZED and size > MOST_SQUEEZED * packed:
+        msg = (
+            f"{shown(path)}: member {shown(member.filename)} would inflate {packed} bytes to "
+            f"{size}, more than weights do. Save it with numpy.savez."
+        )
+        raise CheckpointError(msg)
 
 
 def _header(file: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...]]:

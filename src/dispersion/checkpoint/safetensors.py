@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dispersion.checkpoint.dtypes import BITS, readable
+from dispersion.checkpoint.dtypes import BITS, stored
 from dispersion.checkpoint.pickles import refuse_pickle
 from dispersion.checkpoint.tensors import TensorInfo
 from dispersion.checkpoint.text import as_json, parse_object, reason, shown
@@ -177,6 +177,8 @@ def _check_coverage(entries: dict[str, Entry], data: int, size: int, path: Path 
 def read_entry(entry: Entry, rows: slice | None) -> NDArray[Any]:
     """Values of one tensor, or of rows start to stop, as a read-only array over its own map.
 
+    8-bit floats come as they are stored, without their scale.
+
     Raises:
         UnsupportedError: a dtype that is not read as weights.
         CheckpointError: the file changed since its header was read, or the shape is impossible.
@@ -191,7 +193,7 @@ def located(info: TensorInfo, rows: slice | None) -> tuple[np.dtype[Any], int, t
     Raises:
         UnsupportedError: a dtype that is not read as weights.
     """
-    dtype = readable(info.dtype, info.name)
+    dtype = stored(info.dtype, info.name)
     if rows is None:
         return dtype, 0, info.shape
     others = info.shape[1:]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dispersion.checkpoint.dtypes import readable
 from dispersion.checkpoint.text import shown
 from dispersion.errors import ArgumentError, CheckpointError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Reader = Callable[[str, slice | None], NDArray[Any]]
+    Checker = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,14 @@ class Tensors:
         source: the path given by the caller.
         format: "safetensors", "gguf", "npy", "npz" or "arrays".
         names: the tensor names, sorted.
+        checker: says what is wrong with a tensor before it is read; None for the usual check.
     """
 
     source: str
     format: str
     infos: Mapping[str, TensorInfo] = field(repr=False)
     reader: Reader = field(repr=False)
+    checker: Checker | None = field(default=None, repr=False, kw_only=True)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -74,20 +78,35 @@ class Tensors:
             raise CheckpointError(msg)
         return self.infos[name]
 
+    def check(self, name: str) -> None:
+        """Whether the values can be read, as far as headers tell; reads none of them.
+
+        Raises:
+            UnsupportedError: the dtype holds no plain real numbers, or lacks its scale.
+            CheckpointError: no such tensor, or its scale does not fit it.
+        """
+        info = self.info(name)
+        if self.checker is not None:
+            self.checker(name)
+        elif self.format == "safetensors":
+            readable(info.dtype, name)
+
     def read(self, name: str, rows: slice | None = None) -> NDArray[Any]:
         """Values of a tensor, or of some of its rows (first axis), in the stored dtype.
+
+        8-bit floats come multiplied by their scale, exactly, in float64.
 
         Every call makes its own read-only memory map, which is undone when the array dies: pages
         of tensors already dealt with do not pile up. Only the asked rows are read.
 
         Raises:
             ArgumentError: `rows` has a step other than 1, or the tensor has no axes.
-            UnsupportedError: the dtype holds no plain real numbers (integers, fp8, …).
+            UnsupportedError: the dtype holds no plain real numbers (integers, fp4, …).
             CheckpointError: no such tensor, or the file changed since it was opened.
         """
-        info = self.info(name)
+        self.check(name)
         if rows is not None:
-            rows = normal_rows(rows, info)
+            rows = normal_rows(rows, self.infos[name])
         return self.reader(name, rows)
 
 

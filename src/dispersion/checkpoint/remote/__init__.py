@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dispersion.checkpoint.float8 import with_scales
 from dispersion.checkpoint.pickles import SUFFIXES, is_pickle_start
 from dispersion.checkpoint.regular import LARGEST_TEXT
 from dispersion.checkpoint.remote.files import Missing, RemoteFile
@@ -62,7 +63,8 @@ def open_remote(source: str) -> Checkpoint:
     infos = {name: entry.info for name, entry in entries.items()}
     reader = RemoteReader(entries, files.opened)
     origin: dict[str, Any] = {} if config_file.commit is None else {"commit": config_file.commit}
-    return Checkpoint(source, "safetensors", infos, reader, config, origin=origin)
+    found = Checkpoint(source, "safetensors", infos, reader, config, origin=origin)
+    return with_scales(found, config)
 
 
 class _Files:

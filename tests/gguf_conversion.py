@@ -1,0 +1,230 @@
+"""Golden checkpoints as GGUF files, written with the `gguf` package as llama.cpp's converters do.
+
+Tensor names are those of `gguf.get_tensor_name_map`; which tensors are reordered, transposed or
+shifted, and which settings are written, follows the converters (conversion/*.py) and not the
+package under test.
+"""
+
+import math
+
+import gguf
+import numpy as np
+
+from dispersion.checkpoint import open_checkpoint, to_float64
+
+ARCH = gguf.MODEL_ARCH
+ARCHITECTURES = {
+    "bert": ARCH.BERT, "cohere": ARCH.COMMAND_R, "gemma": ARCH.GEMMA, "gemma2": ARCH.GEMMA2,
+    "gemma3_text": ARCH.GEMMA3, "gpt2": ARCH.GPT2, "gpt_neox": ARCH.GPTNEOX,
+    "gpt_oss": ARCH.GPT_OSS, "granite": ARCH.GRANITE, "llama": ARCH.LLAMA, "mistral": ARCH.LLAMA,
+    "mixtral": ARCH.LLAMA, "nemotron": ARCH.NEMOTRON, "olmo": ARCH.OLMO, "olmo2": ARCH.OLMO2,
+    "olmo3": ARCH.OLMO2, "olmoe": ARCH.OLMOE, "phi3": ARCH.PHI3, "qwen2": ARCH.QWEN2,
+    "qwen2_moe": ARCH.QWEN2MOE, "qwen3": ARCH.QWEN3, "qwen3_moe": ARCH.QWEN3MOE,
+    "roberta": ARCH.BERT, "smollm3": ARCH.SMOLLM3, "stablelm": ARCH.STABLELM,
+    "starcoder2": ARCH.STARCODER2,
+}  # fmt: skip
+PERMUTED = (ARCH.LLAMA, ARCH.GRANITE, ARCH.SMOLLM3, ARCH.OLMO)
+SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, ARCH.GEMMA3, ARCH.NEMOTRON)
+LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
+ROBERTA_OFFSET = 2
+
+
+class Model:
+    """A golden checkpoint and what the converters look up in its config."""
+
+    def __init__(self, folder, changes=()):
+        self.source = open_checkpoint(folder)
+        self.config = {**self.source.config, **dict(changes)}
+        self.arch = ARCHITECTURES[self.config["model_type"]]
+        self.layers = self.first("num_hidden_layers", "n_layer")
+        self.width = self.first("hidden_size", "n_embd")
+        self.heads = self.first("num_attention_heads", "n_head")
+        self.keys = self.config.get("num_key_value_heads") or self.heads
+        self.head_dim = self.config.get("head_dim") or self.width // self.heads
+        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        self.rope = dict(rope.get("full_attention", rope))
+        self.local = rope.get("sliding_attention", {})
+        self.theta = self.rope.get("rope_theta") or self.first("rope_theta", "rotary_emb_base")
+        self.kind = self.rope.get("rope_type") or self.rope.get("type")
+
+    def first(self, *keys):
+        return next((self.config[k] for k in keys if self.config.get(k) is not None), None)
+
+    def tensors(self):
+        """Values by Hugging Face name, in float32 and without the prefixes converters drop."""
+        for name in self.source.names:
+            values = to_float64(self.source.read(name), tensor=name).astype(np.float32)
+            if self.arch is ARCH.BERT:
+                name = name.removeprefix("bert.").removeprefix("roberta.")
+                name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+            yield name, values
+
+
+def permute(values, heads):
+    """LlamaModel.permute: halves of a head become neighbours."""
+    return (
+        values.reshape(heads, 2, values.shape[0] // heads // 2, *values.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(values.shape)
+    )
+
+
+def modified(model, name, values):
+    """What `modify_tensors` of the converter makes of a tensor."""
+    if model.arch in PERMUTED and name.endswith(("q_proj.weight", "q_proj.bias")):
+        return permute(values, model.heads)
+    if model.arch in PERMUTED and name.endswith(("k_proj.weight", "k_proj.bias")):
+        return permute(values, model.keys)
+    if model.arch in SHIFTED and name.endswith("norm.weight"):
+        return values + np.float32(1)
+    if model.arch is ARCH.GPT2 and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
+        return values.T
+    if model.arch is ARCH.GPTNEOX and ".query_key_value." in name:
+        sides = values.reshape(model.heads, 3, model.head_dim, *values.shape[1:])
+        return np.concatenate([sides[:, i].reshape(-1, *values.shape[1:]) for i in range(3)])
+    if model.config["model_type"] == "roberta" and name == "embeddings.position_embeddings.weight":
+        return values[ROBERTA_OFFSET:]
+    return values
+
+
+def extra_tensors(model):
+    """What `generate_extra_tensors` adds: divisors of the rotary frequencies."""
+    if model.arch is ARCH.LLAMA and model.kind == "llama3":
+        size = model.head_dim
+        frequencies = 1 / model.theta ** (np.arange(0, size, 2) / size)
+        factor, low, high = (
+            model.rope[k] for k in ("factor", "low_freq_factor", "high_freq_factor")
+        )
+        context = model.rope["original_max_position_embeddings"]
+        divisors = []
+        for frequency in frequencies:
+            wavelength = 2 * math.pi / frequency
+            if wavelength < context / high:
+                divisors.append(1)
+            elif wavelength > context / low:
+                divisors.append(factor)
+            else:
+                smooth = (context / wavelength - low) / (high - low)
+                divisors.append(1 / ((1 - smooth) / factor + smooth))
+        yield "rope_freqs.weight", np.array(divisors, np.float32)
+    if model.arch is ARCH.PHI3 and model.rope.get("long_factor"):
+        for side in ("long", "short"):
+            values = np.array(model.rope[f"{side}_factor"], np.float32)
+            yield f"rope_factors_{side}.weight", values
+
+
+def settings(model, writer):
+    """What `set_gguf_parameters` writes."""
+    config, arch = model.config, model.arch
+    writer.add_block_count(model.layers)
+    context = model.first("max_position_embeddings", "n_positions")
+    writer.add_context_length(
+        context - (ROBERTA_OFFSET if config["model_type"] == "roberta" else 0)
+    )
+    writer.add_embedding_length(model.width)
+    writer.add_head_count(model.heads)
+    writer.add_head_count_kv(model.keys)
+    if config.get("head_dim") is not None and arch is not ARCH.GRANITE:
+        writer.add_key_length(model.head_dim)
+        writer.add_value_length(model.head_dim)
+    if model.theta is not None:
+        writer.add_rope_freq_base(model.theta)
+    if (eps := model.first("rms_norm_eps", "norm_eps")) is not None:
+        writer.add_layer_norm_rms_eps(eps)
+    eps = model.first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+    if arch in (ARCH.OLMO, ARCH.NEMOTRON):
+        eps = 1e-5 if arch is ARCH.OLMO else config["norm_eps"]
+    if eps is not None:
+        writer.add_layer_norm_eps(eps)
+    if (experts := model.first("num_local_experts", "num_experts")) is not None:
+        writer.add_expert_count(experts)
+    rope_settings(model, writer)
+    match arch:
+        case ARCH.BERT:
+            writer.add_causal_attention(False)
+        case ARCH.COMMAND_R:
+            writer.add_logit_scale(config["logit_scale"])
+            writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        case ARCH.GEMMA2:
+            writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+            writer.add_sliding_window(config["sliding_window"])
+        case ARCH.GEMMA3 | ARCH.OLMO2 if config.get("sliding_window"):
+            types = config.get("layer_types") or ["sliding_attention", "full_attention"]
+            writer.add_sliding_window(config["sliding_window"])
+            writer.add_sliding_window_pattern([t == "sliding_attention" for t in types])
+        case ARCH.GPT_OSS:
+            writer.add_sliding_window(config["sliding_window"])
+        case ARCH.GRANITE:
+            writer.add_attention_scale(config["attention_multiplier"])
+            writer.add_embedding_scale(config["embedding_multiplier"])
+            writer.add_residual_scale(config["residual_multiplier"])
+            writer.add_logit_scale(config["logits_scaling"])
+        case ARCH.PHI3:
+            writer.add_sliding_window(config.get("sliding_window") or 0)
+
+
+def rope_settings(model, writer):
+    arch, rope = model.arch, model.rope
+    if model.kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    elif model.kind == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if rope.get("attention_factor") is not None:
+            writer.add_rope_scaling_yarn_attn_factor(rope["attention_factor"])
+        if rope.get("beta_fast") is not None:
+            writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        if rope.get("beta_slow") is not None:
+            writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    local = model.local.get("rope_theta") or model.config.get("rope_local_base_freq")
+    if local is not None:
+        writer.add_rope_freq_base_swa(local)
+    share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
+    if arch in PERMUTED:
+        writer.add_rope_dimension_count(model.head_dim)
+    elif share is not None:
+        writer.add_rope_dimension_count(int(share * model.head_dim))
+    if arch is ARCH.PHI3:
+        original = rope.get("original_max_position_embeddings") or model.config.get(
+            "original_max_position_embeddings"
+        )
+        writer.add_rope_scaling_orig_ctx_len(original)
+        if model.kind == "longrope":
+            writer.add_rope_scaling_attn_factors(longrope_factor(model))
+
+
+def longrope_factor(model):
+    """The converter's factor on cos and sin, as the file holds it."""
+    original = model.rope["original_max_position_embeddings"]
+    scale = model.config["max_position_embeddings"] / original
+    return float(np.float32(math.sqrt(1 + math.log(scale) / math.log(original))))
+
+
+def write(model, path, *, kind=None):
+    """Write the file; `kind` quantises all matrices. Returns the names that were left out."""
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[model.arch])
+    settings(model, writer)
+    names = gguf.get_tensor_name_map(model.arch, model.layers)
+    lost = []
+    for name, values in model.tensors():
+        asked = f"{name}.weight" if name.endswith("sinks") else name
+        found = names.get_name(asked, try_suffixes=(".weight", ".bias"))
+        if found is None or any(part in name for part in LOST):
+            lost.append(name)
+            continue
+        stored = np.ascontiguousarray(modified(model, name, values))
+        if kind is not None and stored.ndim == 2 and "norm" not in found:
+            block, _ = gguf.GGML_QUANT_SIZES[kind]
+            used = kind if stored.shape[1] % block == 0 else gguf.GGMLQuantizationType.F16
+            writer.add_tensor(found, gguf.quants.quantize(stored, used), raw_dtype=used)
+        else:
+            writer.add_tensor(found, stored)
+    for name, values in extra_tensors(model):
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return lost

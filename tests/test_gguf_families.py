@@ -1,0 +1,444 @@
+"""Every family that GGUF files are read for, against its safetensors checkpoint."""
+
+import dataclasses
+import tempfile
+import tracemalloc
+from functools import cache
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from checkpoints import gguf_bytes, gguf_metadata, refused
+from dispersion.architectures import plan, supported_model_types
+from dispersion.checkpoint import from_arrays, open_checkpoint, to_float64
+from dispersion.checkpoint.gguf_families import ARCHITECTURES, partial_factor
+from dispersion.cli import main
+from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
+from gguf_conversion import LOST, SHIFTED, Model, longrope_factor, write
+
+DATA = Path(__file__).parent / "data"
+FULL = {"layer_types": None, "sliding_window": None, "use_sliding_window": False}
+ROPE = "rope_parameters"
+
+
+def rope(**changes):
+    """A change of the config's rope parameters; None takes a key away."""
+
+    def change(config):
+        found = dict(config[ROPE])
+        inner = found.get("full_attention", found)
+        inner = {k: v for k, v in {**inner, **changes}.items() if v is not None}
+        if "full_attention" in found:
+            return {ROPE: {**found, "full_attention": inner}}
+        return {ROPE: inner}
+
+    return change
+
+
+# What llama.cpp computes with where it differs from the checkpoint. GGUF files have no key for
+# these settings, so that a model converted to one does not have them.
+DROPPED = {
+    "bert": {}, "bert__headless": {}, "cohere": {}, "cohere__qk_norm": {}, "gemma": {},
+    "gemma2": {"query_pre_attn_scalar": 8},
+    "gemma3_text": {"query_pre_attn_scalar": 8},
+    "gemma3_text__old_dialect": {"query_pre_attn_scalar": 8},
+    "gpt2": {}, "gpt2__headless": {"scale_attn_weights": True},
+    "gpt2__inverse_layer_idx": {"scale_attn_by_inverse_layer_idx": False},
+    "gpt_neox": {}, "gpt_neox__old_dialect": {},
+    "gpt_oss": rope(truncate=True),
+    "granite": {},
+    "llama": {}, "llama__bias_sharded_bf16": {}, "llama__llama3rope": {}, "llama__old_dialect": {},
+    "llama__yarn": {},
+    "mistral": FULL | {"model_type": "llama"},
+    "mixtral": FULL,
+    "nemotron": {}, "olmo": {}, "olmo2": {}, "olmo3": {}, "olmoe": {}, "phi3": {},
+    "phi3__longrope": {},
+    "qwen2": FULL, "qwen2_moe": FULL, "qwen3": {},
+    "qwen3__yarn": rope(mscale=None, mscale_all_dim=None),
+    "qwen3_moe": {},
+    "roberta": {},
+    "smollm3": {"no_rope_layers": [1, 1]},
+    "stablelm": {},
+    "starcoder2": FULL,
+}  # fmt: skip
+FLOAT32_EPS = 2.0**-24
+FACTORS = 2.0**-22  # divisors of frequencies are float32 numbers in the file
+
+
+def reference(name, model):
+    """The plan of the checkpoint itself, with what the file's float32 numbers make of it."""
+    config = dict(model.config)
+    dropped = DROPPED[name]
+    config |= dropped(config) if callable(dropped) else dropped
+    arrays = {}
+    for tensor in model.source.names:
+        values = to_float64(model.source.read(tensor), tensor=tensor)
+        if model.arch in SHIFTED and tensor.endswith("norm.weight"):
+            values = (values.astype(np.float32) + np.float32(1)).astype(float) - 1
+        arrays[tensor] = values
+    for key in ("attention_multiplier", "embedding_multiplier"):
+        if key in config:
+            config[key] = float(np.float32(config[key]))
+    if name == "phi3__longrope":
+        config |= rope(attention_factor=longrope_factor(model))(config)
+    return plan(from_arrays(arrays, config))
+
+
+def same_ball(got, want):
+    if want is None:
+        assert got is None
+        return
+    np.testing.assert_array_equal(got.matrix, want.matrix)
+    assert got.radius == want.radius
+    if want.offset is None:
+        assert got.offset is None
+    else:
+        np.testing.assert_array_equal(got.offset, want.offset)
+
+
+def same_norm(got, want):
+    if want is None:
+        assert got is None
+        return
+    np.testing.assert_array_equal(np.asarray(got.weight), np.asarray(want.weight))
+    assert got.centred == want.centred
+    assert got.start == want.start
+    assert got.eps == pytest.approx(want.eps, rel=FLOAT32_EPS)
+
+
+def same_rotary(got, want):
+    if want is None:
+        assert got is None
+        return
+    np.testing.assert_array_equal(got.pairs, want.pairs)
+    for length in (2, 10**6):
+        np.testing.assert_allclose(
+            got.frequencies_at(length), want.frequencies_at(length), rtol=FACTORS
+        )
+
+
+def same_heads(found, expected):
+    assert not found.refused
+    assert [layer.layer for layer in found.layers] == [layer.layer for layer in expected.layers]
+    count = 0
+    for mine, theirs in zip(found.layers, expected.layers, strict=True):
+        for (head, kv, got), (number, group, want) in zip(
+            mine.heads(), theirs.heads(), strict=True
+        ):
+            assert (head, kv) == (number, group)
+            same_ball(got.query, want.query)
+            same_ball(got.key, want.key)
+            assert got.scale == want.scale
+            assert got.soft_cap == want.soft_cap
+            assert got.sink == want.sink
+            assert got.window == want.window
+            assert got.causal == want.causal
+            same_rotary(got.rotary, want.rotary)
+            same_norm(got.reach.query_norm, want.reach.query_norm)
+            same_norm(got.reach.key_norm, want.reach.key_norm)
+            count += 1
+    assert count
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_converted_checkpoint_has_the_heads_of_its_original(tmp_path, name):
+    model = Model(DATA / name)
+    lost = write(model, tmp_path / "m.gguf")
+    assert all(any(part in tensor for part in LOST) for tensor in lost), lost
+    found, expected = plan(open_checkpoint(tmp_path / "m.gguf")), reference(name, model)
+    same_heads(found, expected)
+    assert found.learned_positions == expected.learned_positions
+    for fact in ("layers", "query_heads", "key_heads", "head_dim", "width", "qk_norm"):
+        assert found.model[fact] == expected.model[fact]
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_the_inputs_of_a_first_layer_are_the_same_rows(tmp_path, name):
+    model = Model(DATA / name)
+    write(model, tmp_path / "m.gguf")
+    got = plan(open_checkpoint(tmp_path / "m.gguf")).layers[0].embedding
+    want = reference(name, model).layers[0].embedding
+    if name == "roberta":  # its file has only the rows that are positions
+        assert want is None
+        assert got is not None
+        assert len(got.rows(got.positions)) == 30
+        return
+    assert (got is None) == (want is None)
+    if want is None:
+        return
+    got.check()
+    assert len(got.tables) == len(want.tables)
+    for mine, theirs in zip(got.tables, want.tables, strict=True):
+        np.testing.assert_array_equal(got.rows(mine), want.rows(theirs))
+        np.testing.assert_array_equal(got.rows(mine, slice(1, 2)), want.rows(theirs, slice(1, 2)))
+    assert (got.scale, got.width) == (want.scale, want.width)
+    assert got.eps == pytest.approx(want.eps, rel=FLOAT32_EPS)
+
+
+def test_every_architecture_is_tested_and_leads_to_a_family():
+    tested = {gguf.MODEL_ARCH_NAMES[Model(DATA / name).arch] for name in DROPPED}
+    assert tested == set(ARCHITECTURES)
+    assert {a.model_type for a in ARCHITECTURES.values()} <= set(supported_model_types())
+    assert set(ARCHITECTURES) <= set(gguf.MODEL_ARCH_NAMES.values())
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "gpt2", "phi3"])
+def test_rows_of_quantised_tensors_are_reordered_too(tmp_path, name):
+    """Q8_0 where rows have whole blocks of 32 values, F16 elsewhere, as the converters have it."""
+    model = Model(DATA / name)
+    write(model, tmp_path / "m.gguf", kind=gguf.GGMLQuantizationType.Q8_0)
+    steps = {
+        "F32": 0.0,
+        "F16": 2.0**-11,
+        "Q8_0": 1 / 254 + 2.0**-11,
+    }  # the scale of a block is a float16
+    checkpoint = open_checkpoint(tmp_path / "m.gguf")
+    for tensor in (n for n in checkpoint.names if "mlp" not in n):
+        whole = checkpoint.read(tensor)
+        assert whole.shape == checkpoint.info(tensor).shape
+        original = next(
+            (v for n, v in model.tensors() if n.endswith(tensor) or tensor.endswith(n)), None
+        )
+        assert original is not None, tensor
+        step = steps[checkpoint.info(tensor).dtype]
+        assert np.abs(whole - original).max() <= step * np.abs(original).max() * (1 + 2.0**-20)
+        for rows in (slice(0, 0), slice(1, 5), slice(3, len(whole))):
+            np.testing.assert_array_equal(checkpoint.read(tensor, rows), whole[rows])
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gptneox", "qwen3"])
+def test_one_heads_rows_are_read_not_the_whole_matrix(tmp_path, architecture):
+    size, kind = 1024, gguf.GGMLQuantizationType.Q8_0
+    fused = architecture == "gptneox"
+    rows = 3 * size if fused else size
+    quantised = gguf.quants.quantize(np.ones((rows, size), np.float32), kind)
+    stem = "attn_qkv" if fused else "attn_q"
+    tensors = {f"blk.0.{stem}.weight": (int(kind), (rows, size), quantised.tobytes())}
+    changes = {
+        "embedding_length": size, "attention.head_count": 16, "attention.head_count_kv": 16,
+        "attention.key_length": None, "attention.layer_norm_epsilon": 1e-5, "block_count": 1,
+    }  # fmt: skip
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_bytes(gguf_metadata(architecture, **changes), tensors))
+    checkpoint = open_checkpoint(path)
+    (name,) = checkpoint.names
+    tracemalloc.start()
+    try:
+        part = checkpoint.read(name, slice(128, 192))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert part.shape == (64, size)
+    assert peak < 8 * part.nbytes  # of 16 or 48 times as many rows
+
+
+def test_a_rotated_share_is_never_rounded_down():
+    for head_dim in range(2, 300, 2):
+        for rotated in range(2, head_dim + 1, 2):
+            assert int(head_dim * min(partial_factor(rotated, head_dim), 1.0)) == rotated
+
+
+@cache
+def converted(name):
+    """Metadata without its prefix and tensors of a converted checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.gguf"
+        write(Model(DATA / name), path)
+        reader = gguf.GGUFReader(path)
+        metadata = {
+            key: field.contents()
+            for key, field in reader.fields.items()
+            if not key.startswith("GGUF.")
+        }
+        return metadata, {t.name: np.array(t.data) for t in reader.tensors}
+
+
+def changed(tmp_path, name, change=(), tensors=()):
+    """A converted checkpoint with other metadata (None takes a key away) and more tensors."""
+    metadata, arrays = converted(name)
+    prefix = metadata["general.architecture"] + "."
+    metadata = metadata | {prefix + key: value for key, value in dict(change).items()}
+    metadata = {key: value for key, value in metadata.items() if value is not None}
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(gguf_bytes(metadata, arrays | dict(tensors)))
+    return path
+
+
+ONES = np.ones(4, np.float32)
+REFUSED = [
+    ("granite", {"rope.scaling.finetuned": False}, {}, "switches the rotation off"),
+    ("phi3", {"attention.sliding_window": 6}, {}, "some programs apply and others ignore"),
+    ("stablelm", {}, {"blk.0.attn_q_norm.weight": np.ones((4, 8), np.float32)}, "qk_layernorm"),
+    ("olmo", {"attention.clamp_kqv": 8.0}, {}, "olmo.attention.clamp_kqv"),
+    ("gemma", {"attn_logit_softcapping": 8.0}, {}, "gemma.attn_logit_softcapping"),
+    ("qwen2", {"attention.sliding_window": 8}, {}, "qwen2.attention.sliding_window"),
+    ("qwen3", {"attention.some_new_thing": 2}, {}, "qwen3.attention.some_new_thing"),
+    ("qwen3", {"rope.some_new_thing": "x"}, {}, "qwen3.rope.some_new_thing"),
+    ("qwen3", {"rope.a\x1b[0m\nb": "\n"}, {}, r"qwen3.rope.a\x1b[0m\nb to \n"),
+    ("qwen3", {"nextn_predict_layers": 1}, {}, "qwen3.nextn_predict_layers"),
+    ("qwen3", {"rope.dimension_sections": [1, 1, 2, 0]}, {}, "rope.dimension_sections"),
+    ("qwen3", {"rope.dimension_count": 4}, {}, "rotates only a part of its 8"),
+    ("nemotron", {"rope.dimension_count": 16}, {}, "rotates only a part of its 8"),
+    ("qwen3", {"attention.scale": 0.25}, {}, "logit scale 0.25"),
+    ("gpt2", {"attention.key_length": 4}, {}, "share embedding_length=24 among 3"),
+    ("olmo3", {"rope.freq_base_swa": 10.0}, {}, "has one base (500000.0)"),
+    ("gptneox", {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, {}, "yarn"),
+    ("gpt_oss", {"attention.causal": False}, {}, "only true is read"),
+    ("qwen3", {}, {"rope_freqs.weight": ONES}, "rope_freqs.weight"),
+    ("llama", {}, {"rope_factors_long.weight": ONES}, "rope_factors_long.weight"),
+    ("phi3", {}, {"rope_factors_long.weight": ONES}, "short and long ones together"),
+    ("phi3", {"rope.scaling.type": "longrope"}, {}, "without the tensors"),
+    ("phi3__longrope", {"rope.scaling.factor": 2.0}, {}, "no other scaling"),
+    ("qwen3", {}, {"blk.0.attn_qkv.weight": np.ones((64, 24), np.float32)}, "attn_qkv"),
+    ("qwen3", {}, {"token_embd_norm.weight": np.ones(24, np.float32)}, "token_embd_norm"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "tensors", "match"), REFUSED, ids=[f"{r[0]} {r[3]}" for r in REFUSED]
+)
+def test_what_an_architecture_does_not_have_is_refused_by_name(
+    tmp_path, name, change, tensors, match
+):
+    name = {"gptneox": "gpt_neox"}.get(name, name)
+    path = changed(tmp_path, name, change, tensors)
+    refused(UnsupportedError, match, lambda: plan(open_checkpoint(path)))
+
+
+def test_an_attention_factor_that_yarn_files_state_for_themselves_is_refused(tmp_path):
+    model = Model(DATA / "olmo3__yarn")
+    write(model, tmp_path / "m.gguf")
+    refused(UnsupportedError, "yarn_attn_factor", open_checkpoint, tmp_path / "m.gguf")
+
+
+def test_sliding_layers_of_olmo3_do_not_scale_their_rotation(tmp_path):
+    source = Model(DATA / "olmo3__yarn")
+    inner = {k: v for k, v in source.rope.items() if k != "attention_factor"}
+    config = {ROPE: {"full_attention": inner, "sliding_attention": source.local}}
+    model = Model(DATA / "olmo3__yarn", config)
+    write(model, tmp_path / "m.gguf")
+    arrays = {n: model.source.read(n) for n in model.source.names}
+    expected = plan(from_arrays(arrays, model.config))
+    found = plan(open_checkpoint(tmp_path / "m.gguf"))
+    same_heads(found, expected)
+    assert found.model["rope_type"] == "default, yarn"
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "gpt2", "gpt_neox", "qwen3"])
+@pytest.mark.parametrize("stem", ["attn_q_extra", "attn_q.scale", "strange"])
+def test_an_unknown_tensor_in_a_layer_refuses_its_attention(tmp_path, name, stem):
+    tensor = f"blk.1.{stem}" if "." in stem else f"blk.1.{stem}.weight"
+    path = changed(tmp_path, name, {}, {tensor: ONES})
+    found = plan(open_checkpoint(path))
+    assert [layer.layer for layer in found.layers] == [0]
+    (module,) = found.refused
+    assert "not known to this family" in module.reason
+
+
+ABSURD = [
+    ("attention.head_count", 2**31 - 1),
+    ("attention.head_count", 10**6),
+    ("attention.head_count_kv", 2**31 - 1),
+    ("attention.head_count_kv", 3),
+    ("attention.key_length", 2**31 - 2),
+    ("attention.key_length", 2**16),
+    ("attention.key_length", 7),
+    ("embedding_length", 2**31 - 1),
+    ("block_count", 2**31 - 1),
+    ("block_count", 10**5),
+    ("context_length", "many"),
+    ("rope.dimension_count", 2**31 - 2),
+    ("rope.freq_base", float("inf")),
+    ("rope.freq_base", 1e-300),
+    ("attention.layer_norm_rms_epsilon", float("nan")),
+    ("attention.layer_norm_rms_epsilon", None),
+    ("attention.layer_norm_epsilon", 0.0),
+    ("attention.sliding_window", 2**31),
+    ("attention.sliding_window", "six"),
+    ("attention.sliding_window_pattern", "abc"),
+    ("attention.sliding_window_pattern", [True]),
+    ("attention.scale", -1.0),
+    ("attention.scale", float("nan")),
+    ("attn_logit_softcapping", -2.0),
+    ("attention.causal", "yes"),
+    ("rope.scaling.finetuned", 3),
+    ("expert_count", -1.0),
+    ("expert_count", "x"),
+]
+FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3__longrope"]
+
+
+@pytest.mark.parametrize(("key", "value"), ABSURD, ids=[f"{k}={v}" for k, v in ABSURD])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_absurd_metadata_is_refused_or_means_what_it_says(tmp_path, name, key, value):
+    """One line and no explosion; where a family has no use for a key, nothing changes."""
+    path = changed(tmp_path, name, {key: value})
+    tracemalloc.start()
+    try:
+        found = plan(open_checkpoint(path))
+        heads = sum(1 for layer in found.layers for _ in layer.heads())
+        assert heads == sum(layer.query_heads for layer in found.layers)
+    except DispersionError as error:
+        message = str(error)
+        assert message.isprintable()
+        assert len(message) < 700
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 64 * 2**20
+
+
+def test_an_encoder_must_say_whether_it_is_causal(tmp_path):
+    path = changed(tmp_path, "bert", {"attention.causal": None})
+    refused(CheckpointError, "bert.attention.causal must be true or false", open_checkpoint, path)
+    path = changed(tmp_path, "bert", {"attention.causal": True})
+    _, _, head = next(plan(open_checkpoint(path)).layers[0].heads())
+    assert head.causal
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "tensors", "code"),
+    [
+        ("qwen3", {}, {}, 0),
+        ("gemma2", {}, {}, 0),
+        ("bert", {"block_count": 2**31 - 1}, {}, 2),
+        ("gpt_oss", {"attention.sliding_window": "x"}, {}, 2),
+        ("llama", {"attention.head_count": 3}, {}, 2),
+        ("olmo", {"attention.clamp_kqv": 8.0}, {}, 3),
+        ("granite", {"attention.scale": None}, {}, 2),
+        ("phi3", {"rope.scaling.type": "spiral"}, {}, 3),
+        ("qwen2", {}, {"blk.0.attn_q.weight": np.ones((5, 5), np.float32)}, 2),
+        ("stablelm", {}, {"blk.0.attn_q.bias": np.full(32, np.nan, np.float32)}, 2),
+    ],
+)
+def test_the_command_line_answers_in_one_line(tmp_path, capsys, name, change, tensors, code):
+    path = changed(tmp_path, name, change, tensors)
+    assert main(["check", str(path), "--length", "16"]) == code
+    printed = capsys.readouterr()
+    lines = printed.err.strip().splitlines()
+    assert len(lines) == (0 if code == 0 else 1), printed.err
+    assert ("Can a head" in printed.out) == (code == 0)
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    model = Model(DATA / "gpt2")
+    write(model, tmp_path / "m.gguf")
+    raw = (tmp_path / "m.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(raw[:-4])
+    refused(CheckpointError, "ends at", open_checkpoint, tmp_path / "cut.gguf")
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "gpt_neox", "gemma", "llama__old_dialect"])
+def test_heads_that_do_not_share_the_width_are_refused(tmp_path, name):
+    change = {"attention.head_count": 5, "attention.key_length": None}
+    path = changed(tmp_path, name, change | {"rope.dimension_count": None})
+    refused(CheckpointError, "must divide", lambda: open_checkpoint(path))
+
+
+def test_the_architecture_table_holds_no_unused_fields():
+    fields = {f.name for f in dataclasses.fields(next(iter(ARCHITECTURES.values())))}
+    plain = ARCHITECTURES["qwen3"]
+    for field in fields - {"model_type"}:
+        assert any(getattr(a, field) != getattr(plain, field) for a in ARCHITECTURES.values())
