@@ -43,7 +43,7 @@ elif sys.argv[2] == "careless":
 else:
     audit(sys.argv[3])  # the same for addresses
     before = peak_memory.start()
-    found = audit(sys.argv[1], layers=[0, 40], threads=2)
+    found = audit(sys.argv[1], layers=[0, 40], jobs=1)
     finite = sum(head.spread.lower > 0 for head in found.heads)
     print(peak_memory.above(before), len(found.heads), finite, len(found.skipped))
 """

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -409,3 +410,31 @@ def test_a_proxy_is_used_where_the_environment_has_one(site, monkeypatch):
     monkeypatch.setenv("http_proxy", "socks5://me:secret@127.0.0.1:1")
     message = refused(CheckpointError, "a proxy must be", audit, "http://nowhere.invalid/model")
     assert "secret" not in message
+
+
+def test_8_bit_floats_come_with_their_scales(site, tmp_path):
+    """Without its scale a stored code is no weight."""
+    rng = np.random.default_rng(0)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    arrays = {
+        name: rng.standard_normal((8, 6)).astype(ml_dtypes.float8_e4m3fn),
+        name + "_scale_inv": np.array([[2.0**-7], [3.0]], dtype=np.float32),
+    }
+    config = {"model_type": "llama"}
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [4, 6]}
+    folder = write_checkpoint(tmp_path / "m", arrays, config)
+    site.add_folder(folder, "/m")
+    there, here = open_checkpoint(site.url + "/m"), open_checkpoint(folder)
+    expected = arrays[name].astype(float) * np.repeat([2.0**-7, 3.0], 4)[:, None]
+    for found in (there, here):
+        assert found.names == (name,)
+        assert np.array_equal(found.read(name), expected)
+    del arrays[name + "_scale_inv"]
+    site.add_folder(write_checkpoint(tmp_path / "n", arrays, config), "/n")
+    refused(UnsupportedError, "scale", open_checkpoint(site.url + "/n").read, name)
+
+
+def test_workers_read_the_same_address(site, tmp_path):
+    site.add_folder(write_checkpoint(tmp_path / "m", *qwen()), "/m")
+    found = audit(site.url + "/m", jobs=2)
+    assert found.heads == audit(tmp_path / "m", jobs=1).heads

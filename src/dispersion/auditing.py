@@ -16,6 +16,7 @@ from dispersion.checkpoint import Checkpoint, from_arrays, open_checkpoint
 from dispersion.errors import ArgumentError
 from dispersion.lengths import DEFAULT_LENGTHS
 from dispersion.offsets import DEFAULT_BUDGET, estimated_seconds
+from dispersion.partial import Partial
 from dispersion.results import Audit
 from dispersion.tasks import Work, heads_of, processors, run, worthwhile
 from dispersion.token_inputs import check_tokens, skipped_for_tokens
@@ -46,6 +47,7 @@ def audit(
     announce: Callable[[str], None] | None = None,
     jobs: int | None = None,
     executor: Executor | None = None,
+    resume: str | os.PathLike[str] | None = None,
 ) -> Audit:
     """Certified answers for every attention head of a checkpoint.
 
@@ -68,6 +70,8 @@ def audit(
             else as many as there are processors.
         executor: any `concurrent.futures.Executor` whose workers can open `source`; runs one task a
             layer instead of processes of our own.
+        resume: a file that keeps every finished layer (JSON lines). An audit that was interrupted
+            goes on from it, with the same numbers; the file stays.
 
     Returns:
         The audit: a `HeadResult` per head, and every tensor that was skipped or refused.
@@ -75,18 +79,20 @@ def audit(
     Raises:
         CheckpointError, UnsafeFileError: the checkpoint cannot be read or lies about itself.
         UnsupportedError: its family is not covered.
+        OutputError: the resume file cannot be written.
         ArgumentError: an argument breaks its rule.
 
     """
     started = time.perf_counter()
     _check_inputs(inputs, offsets)
+    _check_jobs(jobs)
+    _check_resume(resume, source, inputs)
     checkpoint, name = _open(source, config)
     chosen = None if layers is None else frozenset(layers)
     found = plan(checkpoint, layers=chosen)
     asked, left_out = _targets(targets, found, partial(_ask, coefficient, retrieval, sink_tokens))
     only = None if heads is None else frozenset(heads)
     _check_heads(only, found)
-    _check_jobs(jobs)
     if isinstance(source, Mapping):
         jobs, executor = 1, None  # a state dict stays where it is
     count = jobs or worthwhile(found)
@@ -105,7 +111,12 @@ def audit(
             deadline=None if budget is None else time.time() + budget,
             run=uuid.uuid4().hex,
         )
-        results = run(found, work, jobs=count, executor=executor, progress=progress)
+        share = partial(run, found, work, jobs=count, executor=executor, progress=progress)
+        if resume is None:
+            results = share()
+        else:
+            with Partial(resume, work) as kept:
+                results = share(partial=kept)
     else:
         results = list(_run_tokens(found, asked, only, progress))
         skipped = skipped_for_tokens(found)
@@ -206,6 +217,17 @@ def _check_heads(only: frozenset[int] | None, found: Plan) -> None:
 def _check_jobs(jobs: int | None) -> None:
     if jobs is not None and jobs < 1:
         msg = f"jobs must be at least 1. Got {jobs}."
+        raise ArgumentError(msg)
+
+
+def _check_resume(resume: object, source: object, inputs: str) -> None:
+    if resume is None:
+        return
+    if isinstance(source, Mapping):
+        msg = "resume goes with a checkpoint that has a path or address. Got a state dict."
+        raise ArgumentError(msg)
+    if inputs != "ball":
+        msg = f"resume goes with inputs 'ball'. Got inputs {inputs!r}."
         raise ArgumentError(msg)
 
 

@@ -187,6 +187,16 @@ def cli(ctx: click.Context) -> int | None:
     metavar="N",
     help="Processes that share the layers. Default: one for small models, else one a processor.",
 )
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="A running Dask cluster that shares the layers instead, such as tcp://HOST:8786.",
+)
+@click.option(
+    "--resume",
+    metavar="FILE",
+    help="Keep every finished layer in FILE, and go on from what it holds.",
+)
 @click.option("--json", "json_path", metavar="FILE", help="Write JSON to FILE, or - for stdout.")
 @click.option("--csv", "csv_path", metavar="FILE", help="Write CSV to FILE, or - for stdout.")
 @click.option(

@@ -18,6 +18,7 @@ from dispersion.verdict import Target, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
 
     from dispersion.report.layout import Style
     from dispersion.report.writing import OutputFile
@@ -44,6 +45,8 @@ class Request:
     inputs: str
     budget: float | None
     jobs: int | None
+    scheduler: str | None
+    resume: str | None
     json_path: str | None
     csv_path: str | None
     fail_on: frozenset[Verdict] | None
@@ -188,6 +191,21 @@ def _refuse_contradictions(request: Request) -> None:
     if request.budget is not None and request.offsets != "exact":
         msg = "--budget goes with --offsets exact."
         raise ArgumentError(msg)
+    for option, value in (
+        ("jobs", request.jobs),
+        ("scheduler", request.scheduler),
+        ("resume", request.resume),
+    ):
+        if value is not None and (len(request.paths) == 2 or request.inputs == "vocabulary"):
+            msg = f"--{option} goes with one checkpoint and --inputs ball, whose layers are shared."
+            raise ArgumentError(msg)
+    if request.jobs is not None and request.scheduler is not None:
+        msg = "--jobs and --scheduler do not go together: the cluster has its own workers."
+        raise ArgumentError(msg)
+    outputs = [p for p in (request.json_path, request.csv_path) if p]
+    if request.resume and os.path.realpath(request.resume) in map(os.path.realpath, outputs):
+        msg = f"--resume must name a file of its own. Got {request.resume!r} twice."
+        raise ArgumentError(msg)
     if request.json_path and request.csv_path:
         if request.json_path == request.csv_path == STDOUT:
             msg = "--json and --csv cannot both be -; name a file for one of them."
@@ -251,7 +269,7 @@ def _audit(request: Request) -> Audit:
     from dispersion.auditing import audit
 
     source = request.paths[0]
-    with _progress(request) as progress:
+    with _progress(request) as progress, _executor(request) as executor:
         found = audit(
             _path(source),
             request.targets,
@@ -264,6 +282,8 @@ def _audit(request: Request) -> Audit:
             inputs=request.inputs,
             budget=request.budget,
             jobs=request.jobs,
+            executor=executor,
+            resume=request.resume,
             progress=progress,
             announce=partial(_warn, request),
         )
@@ -290,6 +310,18 @@ def _audit_pair(request: Request) -> Audit:
         offsets=request.offsets,
         budget=request.budget,
     )
+
+
+@contextlib.contextmanager
+def _executor(request: Request) -> Iterator[Executor | None]:
+    """The cluster that was named, or None."""
+    if request.scheduler is None:
+        yield None
+        return
+    from dispersion.clusters import executor_at
+
+    with executor_at(request.scheduler) as executor:
+        yield executor
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dispersion.architectures import LayerPlan, Plan
     from dispersion.checkpoint import Checkpoint
+    from dispersion.partial import Partial
     from dispersion.verdict import HeadResult, Target
 
     Progress = Callable[[int, int], None] | None
@@ -59,7 +60,13 @@ class Work:
 
 
 def run(
-    found: Plan, work: Work, *, jobs: int, executor: Executor | None, progress: Progress
+    found: Plan,
+    work: Work,
+    *,
+    jobs: int,
+    executor: Executor | None = None,
+    partial: Partial | None = None,
+    progress: Progress = None,
 ) -> list[HeadResult]:
     """All heads of a plan, in no particular order.
 
@@ -68,22 +75,27 @@ def run(
         work: what is asked.
         jobs: processes.
         executor: runs the tasks instead, where given.
+        partial: layers that are done already; the others are added as they are finished.
         progress: called with (layers done, layers in all).
 
     """
     total = len(found.layers)
     if not work.targets or not total:
         return []
+    known = [None if partial is None else partial.finished(layer) for layer in found.layers]
+    results = [head for heads in known if heads is not None for head in heads]
+    missing = [index for index, heads in enumerate(known) if heads is None]
     if progress:
-        progress(0, total)
-    results: list[HeadResult] = []
+        progress(total - len(missing), total)
     if executor is not None:
-        layers = _submitted(executor, work, range(total))
-    elif jobs > 1:
-        layers = _in_processes(found, work, jobs)
+        layers = _submitted(executor, work, missing)
+    elif min(jobs, len(missing)) > 1:
+        layers = _in_processes(found, work, missing, min(jobs, len(missing)))
     else:
-        layers = (check_layer(layer, work) for layer in found.layers)
-    for done, heads in enumerate(layers, 1):
+        layers = ((index, check_layer(found.layers[index], work)) for index in missing)
+    for done, (index, heads) in enumerate(layers, total - len(missing) + 1):
+        if partial is not None:
+            partial.add(found.layers[index], heads)
         results += heads
         if progress:
             progress(done, total)
@@ -138,14 +150,16 @@ def check_task(work: Work, index: int) -> list[HeadResult]:
     return check_layer(found.layers[index], work)
 
 
-def _in_processes(found: Plan, work: Work, jobs: int) -> Iterator[list[HeadResult]]:
-    """Every layer's heads, by this process and `jobs` − 1 others.
+def _in_processes(
+    found: Plan, work: Work, indices: Sequence[int], jobs: int
+) -> Iterator[tuple[int, list[HeadResult]]]:
+    """The heads of some layers, by this process and `jobs` − 1 others.
 
     A layer that a dying process takes along is done here.
     """
     from loky import ProcessPoolExecutor
 
-    waiting = deque(range(len(found.layers)))
+    waiting = deque(indices)
     sent: dict[Future[list[HeadResult]], int] = {}
     executor = ProcessPoolExecutor(max_workers=jobs - 1)
     try:
@@ -154,13 +168,14 @@ def _in_processes(found: Plan, work: Work, jobs: int) -> Iterator[list[HeadResul
                 index = waiting.popleft()
                 sent[executor.submit(check_task, work, index)] = index
             if waiting:
-                yield check_layer(found.layers[waiting.pop()], work)
+                last = waiting.pop()
+                yield last, check_layer(found.layers[last], work)
             for future in wait(sent, None if not waiting else 0, FIRST_COMPLETED).done:
                 index = sent.pop(future)
-                yield future.result()
+                yield index, future.result()
     except BrokenExecutor:
         for left in [index, *sent.values(), *waiting]:
-            yield check_layer(found.layers[left], work)
+            yield left, check_layer(found.layers[left], work)
     finally:
         for future in sent:
             future.cancel()
@@ -169,13 +184,13 @@ def _in_processes(found: Plan, work: Work, jobs: int) -> Iterator[list[HeadResul
 
 def _submitted(
     executor: Executor, work: Work, indices: Sequence[int]
-) -> Iterator[list[HeadResult]]:
-    """Every layer's heads, by an executor that somebody else owns."""
-    futures = [executor.submit(check_task, work, i) for i in indices]
+) -> Iterator[tuple[int, list[HeadResult]]]:
+    """The heads of some layers, by an executor that somebody else owns."""
+    sent = {executor.submit(check_task, work, index): index for index in indices}
     try:
-        for future in as_completed(futures):
-            yield future.result()
+        for future in as_completed(sent):
+            yield sent[future], future.result()
     finally:
-        for future in futures:
+        for future in sent:
             with contextlib.suppress(Exception):
                 future.cancel()
