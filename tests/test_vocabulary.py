@@ -33,8 +33,12 @@ from dispersion.vocabulary import least_logit, token_spreads
 DATA = Path(__file__).parent / "data"
 RECORDED = json.loads((DATA / "tokens.json").read_text())
 GOLDEN = sorted(RECORDED)
-POSITIONED = [n for n in GOLDEN if n.startswith(("bert", "gpt2"))]
-ROTATED = [n for n in GOLDEN if n not in POSITIONED]
+ROTATED = [
+    n
+    for n in GOLDEN
+    if plan(open_checkpoint(DATA / n), layers=frozenset([0])).layers[0].embedding.positions is None
+]
+POSITIONED = [n for n in GOLDEN if n not in ROTATED]
 # Float64 arithmetic on some hundred terms of size at most 100, in the models and here.
 ROUNDING = 1e-11
 
