@@ -134,7 +134,8 @@ def test_every_tensor_is_used_skipped_or_refused(name):
     for layer in found.layers:
         used |= set(layer.heads.args[1].tensors)
     for refused in found.refused:
-        used |= {each for each in checkpoint.names if each.startswith(f"{refused.name}.")}
+        inside = {each for each in checkpoint.names if each.startswith(f"{refused.name}.")}
+        used |= {each for each in inside if ".value." not in each}
     assert len(used) + sum(s.count for s in found.skipped) == len(checkpoint.names)
     assert json.loads(json.dumps(found.model)) == found.model
 
@@ -414,7 +415,7 @@ BAD_CONFIGS = {
         UnsupportedError,
         "gptq",
     ),
-    "family": ({"model_type": "mamba"}, UnsupportedError, "mamba.*bert, cohere, gemma, gemma2"),
+    "family": ({"model_type": "mamba"}, UnsupportedError, "mamba.*bert, .*gemma, gemma2"),
     "nested": (
         {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
         UnsupportedError,
@@ -516,7 +517,8 @@ def test_strange_configs_raise_nothing_but_short_one_line_errors(name):
         except DispersionError as error:
             messages.append(str(error))
     assert len(messages) > len(checkpoint.config)
-    assert not [m for m in messages if "\n" in m or len(m) > 500]
+    most = 500 + len(", ".join(supported_model_types()))  # which the refusal of a type lists
+    assert not [m for m in messages if "\n" in m or len(m) > most]
 
 
 def test_a_plain_small_llama_is_read():

@@ -61,6 +61,12 @@ def partial(name):
     return first is not None and first.unrotated.size > 0
 
 
+def two_sided(name):
+    """Whether queries see later keys too: ascent asks the last one alone, the bound them all."""
+    layers = plan(open_checkpoint(DATA / name)).layers
+    return not next(iter(layers[0].heads()))[2].causal
+
+
 def gain_only(name):
     """RMS QK norm without a bias behind it: T10 has a closed form over free phases."""
     return audited(name, "free")[8].model["qk_norm"] != "none"
@@ -104,14 +110,16 @@ def test_exact_offsets_are_near_what_ascent_reached(name):
         turns = config(name)["model_type"] != "smollm3" or certified.layer == 0
         assert certified.spread_kind == ("exact" if turns else "free")
         reached = max(recorded["spread"][str(n)], certified.spread.lower)
-        assert certified.spread.upper <= 1.05 * reached, (n, recorded)
+        most = 1.2 if two_sided(name) else 1.05
+        assert certified.spread.upper <= most * reached, (n, recorded)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_witnesses_come_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
         # Not equal: key biases, and norms under QK norm, are not searched to the end.
-        assert certified.spread.lower >= 0.9 * recorded["spread"][str(n)], (n, recorded)
+        least = 0.8 if two_sided(name) and rotated(name) else 0.9
+        assert certified.spread.lower >= least * recorded["spread"][str(n)], (n, recorded)
 
 
 @pytest.mark.parametrize("name", GOLDEN)

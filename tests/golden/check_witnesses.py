@@ -99,10 +99,11 @@ class Replayed:
 
 
 def heads(folder: Path) -> Iterator[tuple[int, int, Head]]:
-    """Every head of a checkpoint, with its layer and index."""
+    """Every head of a checkpoint that anything bounds, with its layer and index."""
     for layer in plan(open_checkpoint(folder)).layers:
         for index, _, head in layer.heads():
-            yield layer.layer, index, head
+            if head.bounded:
+                yield layer.layer, index, head
 
 
 @lru_cache(maxsize=3)

@@ -55,6 +55,8 @@ class Blocks:
         inside: pattern of a name within a layer → why it is skipped.
         outside: pattern of a name outside the layers, without the prefix → why.
         refused: pattern of a name within a layer → why its module is refused.
+        near: modules within a layer, besides attention and its norm, in which a tensor that is not
+            known would change attention.
         keys: where the config has its sizes.
         sides: names of the projections of queries and keys within the module; one name for a
             fused projection, whose `layout` says where the heads lie.
@@ -96,6 +98,7 @@ class Blocks:
     inside: Names
     outside: Names
     refused: Names = field(default_factory=dict)
+    near: tuple[str, ...] = ()
     keys: Keys = Keys()
     sides: tuple[str, ...] = ("q_proj", "k_proj")
     layout: Layout | None = None

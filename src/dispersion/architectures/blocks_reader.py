@@ -51,7 +51,7 @@ class BlocksReader:
         self.naming = Naming(
             stack=rules.stack,
             module=rules.module,
-            near=() if rules.norm is None or rules.post_norm else (rules.norm,),
+            near=(*rules.near, *(() if rules.norm is None or rules.post_norm else (rules.norm,))),
             inside=rules.inside,
             outside=rules.outside,
             refused=rules.refused,

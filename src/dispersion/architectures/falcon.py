@@ -46,6 +46,7 @@ FAMILY = Blocks(
     stack="h",
     module="self_attention",
     norm="input_layernorm",
+    near=("ln_attn",),
     keys=Keys(width=("hidden_size", "n_embed")),
     sides=("query_key_value",),
     layout=grouped,
