@@ -26,6 +26,7 @@ GOLDEN = sorted(p.parent.name for p in DATA.glob("*/config.json"))
 REFERENCE = json.loads((DATA / "logits.json").read_text())
 POSITIONS = np.array(REFERENCE["positions"])
 RECORDED_DIGITS = 9  # of the hidden states in adversarial.json
+ROUNDING = 2.0**-40  # of float64, in a few hundred operations
 RAW_SCALE = 1000.0  # as in tests/golden/real.py: hidden states so large that no ε matters
 
 
@@ -51,6 +52,9 @@ def points(states, reach, ball, norm):
     if norm is None:
         gain = 1.0 if reach.gain is None else reach.gain
         u = (states - (0.0 if reach.bias is None else reach.bias)) / gain / reach.radius
+        # A recorded number is off by half a unit of its last digit, 5e-9 of itself at most.
+        digits = 5 * 10.0**-RECORDED_DIGITS
+        slack = digits * np.linalg.norm(states / gain, axis=1) / reach.radius
     else:
         raw = states @ norm.weight.astype(np.float64).T
         if norm.bias is not None:
@@ -60,7 +64,8 @@ def points(states, reach, ball, norm):
         u = raw / np.sqrt(np.sum(raw**2, axis=1, keepdims=True) + raw.shape[1] * norm.eps)
         if not norm.centred:
             u = u[:, norm.start : norm.start + ball.head_dim]
-    assert np.all(np.linalg.norm(u, axis=1) <= 1 + 2 * 10.0**-RECORDED_DIGITS)
+        slack = 0.0
+    assert np.all(np.linalg.norm(u, axis=1) <= 1 + slack + ROUNDING)
     y = ball.radius.upper * u @ ball.matrix.T
     return y if ball.offset is None else y + ball.offset
 
@@ -83,12 +88,17 @@ def opened(name):
 def test_logits_of_the_normal_form_are_those_of_the_real_module(name):
     """Every head; ε inside a norm moves raw states of size RAW_SCALE by 1e-5/RAW_SCALE² at most."""
     found = plan(opened(name))
-    assert len(found.layers) == len(REFERENCE["logits"][name])
-    assert not found.refused
+    refused = 1 if name == "electra__projected" else 0
+    assert len(found.layers) == len(REFERENCE["logits"][name]) - refused
+    assert len(found.refused) == refused
     for layer in found.layers:
         expected = np.array(REFERENCE["logits"][name][layer.layer])
         assert len(expected) == layer.query_heads
         for index, _, head in layer.heads():
+            if (name, layer.layer) == ("opt__postnorm", 0):
+                assert head.query is None  # token plus position, which no norm caps
+                assert head.key is None
+                continue
             row = last_row(head, hidden_states(head.reach), POSITIONS)
             np.testing.assert_allclose(
                 row, expected[index], rtol=1e-9, atol=1e-9 * np.abs(expected[index]).max()
@@ -123,6 +133,9 @@ def test_every_tensor_is_used_skipped_or_refused(name):
     used = set()
     for layer in found.layers:
         used |= set(layer.heads.args[1].tensors)
+    for refused in found.refused:
+        inside = {each for each in checkpoint.names if each.startswith(f"{refused.name}.")}
+        used |= {each for each in inside if ".value." not in each}
     assert len(used) + sum(s.count for s in found.skipped) == len(checkpoint.names)
     assert json.loads(json.dumps(found.model)) == found.model
 
@@ -226,12 +239,33 @@ def test_a_gain_with_a_row_for_each_head_gives_each_head_its_own():
         assert head.reach.query_norm.centred
 
 
+YARN = {"type": "yarn", "factor": 2.0}
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
         ("olmo", {"clip_qkv": 8.0}, "clip_qkv=8.0"),
         ("olmoe", {"clip_qkv": 8.0}, "clip_qkv=8.0"),
-        ("stablelm", {"qk_layernorm": True}, "qk_layernorm=True"),
+        ("dbrx", {"attn_config": {"clip_qkv": 8.0}}, "clip_qkv=8.0"),
+        ("dbrx", {"attn_config": {"kv_n_heads": 2, "rope_theta": 1e5}}, "rope_theta.*attn_config"),
+        ("falcon", {"alibi": True}, "alibi=True"),
+        (
+            "falcon__new_decoder",
+            {"parallel_attn": False},
+            "parallel_attn in config.json must be true",
+        ),
+        ("phimoe", {"rope_scaling": {"type": "longrope"}}, "longrope.*phimoe"),
+        ("phi", {"partial_rotary_factor": 0.5, "rope_scaling": YARN}, "yarn with a factor"),
+        ("chameleon", {"head_dim": 4}, "head_dim"),
+        ("chameleon", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ("gptj", {"rotary_dim": None}, "rotary_dim"),
+        ("codegen", {"n_head": 6}, "multiple of 4"),
+        ("modernbert", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
+        ("modernbert__old_dialect", {"local_rope_theta": None}, "local_rope_theta"),
+        ("electra", {"position_embedding_type": "relative_key"}, "relative_key"),
+        ("esm", {"position_embedding_type": "relative_key"}, "relative_key"),
+        ("esm", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
         ("phi3", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "yarn"),
         (
             "phi3__longrope",
@@ -383,7 +417,7 @@ BAD_CONFIGS = {
         UnsupportedError,
         "gptq",
     ),
-    "family": ({"model_type": "mamba"}, UnsupportedError, "mamba.*bert, cohere, gemma, gemma2"),
+    "family": ({"model_type": "mamba"}, UnsupportedError, "mamba.*bert, .*gemma, gemma2"),
     "nested": (
         {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
         UnsupportedError,
@@ -469,7 +503,8 @@ def changed(config):
 
 STRANGELY = ["bert", "gemma2", "gpt2", "llama__yarn", "olmo3__yarn", "qwen3"]
 STRANGELY += ["gpt_neox", "gpt_oss", "granite", "phi3__longrope", "qwen2_moe", "roberta", "smollm3"]
-STRANGELY += ["nemotron"]
+STRANGELY += ["nemotron", "chameleon", "codegen", "dbrx", "electra__projected", "esm", "falcon"]
+STRANGELY += ["gpt_bigcode", "gpt_neo", "modernbert__old_dialect", "opt", "stablelm__qk_layernorm"]
 
 
 @pytest.mark.parametrize("name", STRANGELY)
@@ -484,7 +519,8 @@ def test_strange_configs_raise_nothing_but_short_one_line_errors(name):
         except DispersionError as error:
             messages.append(str(error))
     assert len(messages) > len(checkpoint.config)
-    assert not [m for m in messages if "\n" in m or len(m) > 500]
+    most = 500 + len(", ".join(supported_model_types()))  # which the refusal of a type lists
+    assert not [m for m in messages if "\n" in m or len(m) > most]
 
 
 def test_a_plain_small_llama_is_read():

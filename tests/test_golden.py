@@ -18,6 +18,8 @@ from dispersion.verdict import Target, Verdict
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(p.parent.name for p in DATA.glob("*/adversarial.json"))
+# Layer 0 reads token plus position, which no norm caps; elsewhere a projection of a norm.
+UNBOUNDED, REFUSED = {("opt__postnorm", 0)}, {("electra__projected", 0)}
 # The reached values come from float64 arithmetic on some hundred terms of a row.
 ROUNDING = 2.0**-40
 
@@ -41,7 +43,7 @@ def audited(name, offsets):
 def rows(name, offsets):
     """Length, what was recorded and what is certified, for every head."""
     for n, found in audited(name, offsets).items():
-        certified = {(h.layer, h.head): h for h in found.heads}
+        certified = {(h.layer, h.head): h for h in found.heads if (name, h.layer) not in UNBOUNDED}
         heads = record(name)["heads"]
         assert {(h["layer"], h["head"]) for h in heads} == set(certified)
         for h in heads:
@@ -59,9 +61,17 @@ def partial(name):
     return first is not None and first.unrotated.size > 0
 
 
+def two_sided(name):
+    """Whether queries see later keys too: ascent asks the last one alone, the bound them all."""
+    layers = plan(open_checkpoint(DATA / name)).layers
+    return not next(iter(layers[0].heads()))[2].causal
+
+
 def gain_only(name):
-    """RMS QK norm without a bias behind it: T10 has a closed form over free phases."""
-    return audited(name, "free")[8].model["qk_norm"] != "none"
+    """QK norm without a bias behind it: T10 has a closed form over free phases."""
+    layers = plan(open_checkpoint(DATA / name)).layers
+    biased = next(iter(layers[0].heads()))[2].query.offset is not None
+    return audited(name, "free")[8].model["qk_norm"] != "none" and not biased
 
 
 def test_every_family_has_a_golden_checkpoint():
@@ -102,14 +112,16 @@ def test_exact_offsets_are_near_what_ascent_reached(name):
         turns = config(name)["model_type"] != "smollm3" or certified.layer == 0
         assert certified.spread_kind == ("exact" if turns else "free")
         reached = max(recorded["spread"][str(n)], certified.spread.lower)
-        assert certified.spread.upper <= 1.05 * reached, (n, recorded)
+        most = 1.2 if two_sided(name) else 1.05
+        assert certified.spread.upper <= most * reached, (n, recorded)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_witnesses_come_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
         # Not equal: key biases, and norms under QK norm, are not searched to the end.
-        assert certified.spread.lower >= 0.9 * recorded["spread"][str(n)], (n, recorded)
+        least = 0.8 if two_sided(name) and rotated(name) else 0.9
+        assert certified.spread.lower >= least * recorded["spread"][str(n)], (n, recorded)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -125,16 +137,24 @@ def test_recorded_contexts_stay_below_the_ceilings(name):
         )
 
 
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+
+
 @pytest.mark.parametrize("name", GOLDEN)
 def test_nothing_is_refused_and_every_head_is_answered(name):
-    sizes = config(name)
-    layers = sizes.get("num_hidden_layers", sizes.get("n_layer"))
-    heads = sizes.get("num_attention_heads", sizes.get("n_head"))
+    layers, heads = (
+        next(value for key in keys if (value := config(name).get(key)) is not None)
+        for keys in (LAYERS, HEADS)
+    )
+    refused = [layer for each, layer in REFUSED if each == name]
     for found in audited(name, "free").values():
-        assert found.complete
-        assert found.refused == ()
+        assert found.complete == (name not in {place[0] for place in UNBOUNDED | REFUSED})
+        assert len(found.refused) == len(refused)
         assert found.left_out == ()
-        assert len(found.heads) == layers * heads
+        assert len(found.heads) == (layers - len(refused)) * heads
+        unbounded = {(name, h.layer) for h in found.heads if math.isinf(h.spread.upper)}
+        assert unbounded == {place for place in UNBOUNDED if place[0] == name}
         assert sum(s.count for s in found.skipped) < len(open_checkpoint(DATA / name).names)
         assert all(s.reason for s in found.skipped)
 

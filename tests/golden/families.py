@@ -61,11 +61,15 @@ class Family:
     qk_norm: str | None = None
     gain_offset: float = 0.0
     targets: tuple[float, ...] = field(default=(3.0, 60.0))
+    dropped: str | None = None  # a part of the bare model that is not saved
 
     def build(self, size: Size) -> Any:
         config = getattr(transformers, self.kind.replace("ForText", "") + "Config")
         model = getattr(transformers, self.model_class)
-        return model(config(**self.config(size)))
+        built = model(config(**self.config(size)))
+        if self.dropped is not None:
+            delattr(built.base_model, self.dropped)
+        return built
 
     @property
     def model_class(self) -> str:
@@ -268,6 +272,117 @@ def longrope(size: Size) -> dict[str, Any]:
     )
 
 
+def gpt_neo(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "max_position_embeddings": size.learned,
+        "hidden_size": size.head_dim * 3,
+        "num_layers": size.layers,
+        "num_heads": 3,
+        "attention_types": [[["global", "local"], size.layers // 2]],
+        "window_size": size.window,
+        "intermediate_size": size.mlp,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+
+
+def gptj(size: Size, heads: int = 3) -> dict[str, Any]:
+    return gpt2(size, n_positions=64, n_head=heads, rotary_dim=4)
+
+
+def falcon(size: Size, **more: Any) -> dict[str, Any]:
+    return llama(size, bias=True, **more) | {"ffn_hidden_size": size.mlp}
+
+
+def old_rope(config: dict[str, Any]) -> dict[str, Any]:
+    """`rope_theta` and `partial_rotary_factor` at the top, as on the Hub."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope["rope_theta"]
+    if "partial_rotary_factor" in rope:
+        config["partial_rotary_factor"] = rope["partial_rotary_factor"]
+    config["torch_dtype"] = config.pop("dtype")
+    return config
+
+
+def opt(size: Size, **more: Any) -> dict[str, Any]:
+    config = bert(size, **more) | {"ffn_dim": size.mlp, "bos_token_id": 0, "eos_token_id": 0}
+    return config | {"pad_token_id": 1}
+
+
+def chameleon(size: Size, **more: Any) -> dict[str, Any]:
+    tokenizer = {
+        "num_embeddings": 2,
+        "base_channels": 32,
+        "channel_multiplier": [1],
+        "num_res_blocks": 1,
+        "attn_type": "none",
+        "resolution": 4,
+    }
+    return llama(size, vq_config=tokenizer, vocabulary_map={"<image>": 3}, **more)
+
+
+def dbrx(size: Size) -> dict[str, Any]:
+    shared = llama(size)
+    return {
+        "vocab_size": size.vocab // 2,
+        "d_model": shared["hidden_size"],
+        "n_heads": size.heads,
+        "n_layers": size.layers,
+        "max_seq_len": 256,
+        "attn_config": {"kv_n_heads": size.heads // size.shared, "rope_theta": 5000.0},
+        "ffn_config": {"ffn_hidden_size": 2, "moe_num_experts": 2},
+        "rope_parameters": shared["rope_parameters"],
+    }
+
+
+def modernbert(size: Size, **more: Any) -> dict[str, Any]:
+    config = bert(size, **more) | {
+        "max_position_embeddings": 256,
+        "local_attention": 10,
+        "layer_types": kinds(size)[::-1],
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+            "full_attention": {"rope_type": "default", "rope_theta": 50000.0},
+        },
+    }
+    ids = dict.fromkeys(("bos", "eos", "cls", "sep"), 1)
+    return config | {f"{name}_token_id": i for name, i in ids.items()}
+
+
+def old_modernbert(config: dict[str, Any]) -> dict[str, Any]:
+    rope = config.pop("rope_parameters")
+    config["global_rope_theta"] = rope["full_attention"]["rope_theta"]
+    config["local_rope_theta"] = rope["sliding_attention"]["rope_theta"]
+    config.pop("layer_types")
+    config["global_attn_every_n_layers"] = 2
+    config["torch_dtype"] = config.pop("dtype")
+    return config
+
+
+def distilbert(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "dim": size.head_dim * 3,
+        "n_layers": size.layers,
+        "n_heads": 3,
+        "hidden_dim": size.mlp,
+        "max_position_embeddings": size.learned,
+    }
+
+
+def esm(size: Size, **more: Any) -> dict[str, Any]:
+    return bert(size, pad_token_id=1, mask_token_id=2, **more)
+
+
+def vision(size: Size, **more: Any) -> dict[str, Any]:
+    """An image of four patches."""
+    config = bert(size, image_size=4, patch_size=2, num_channels=1, mlp_ratio=1, **more)
+    for key in ("vocab_size", "max_position_embeddings", "pad_token_id"):
+        del config[key]
+    return config
+
+
 FAMILIES = (
     Family("llama", "Llama", llama),
     Family("qwen3", "Qwen3", lambda s: decoder(s, head_dim=s.head_dim), qk_norm="headwise"),
@@ -407,6 +522,123 @@ FAMILIES = (
     Family("cohere__qk_norm", "Cohere", lambda s: llama(s, use_qk_norm=True), qk_norm="headwise"),
     Family("nemotron", "Nemotron", lambda s: partial(s, 0.5), gain_offset=1.0),
     Family("stablelm", "StableLm", lambda s: partial(s, 0.25)),
+    Family("gpt_neo", "GPTNeo", gpt_neo),
+    Family("gptj", "GPTJ", gptj),
+    Family("codegen", "CodeGen", lambda s: gptj(s, heads=4)),
+    Family("opt", "OPT", opt),
+    Family(
+        "opt__postnorm",
+        "OPT",
+        lambda s: opt(s, do_layer_norm_before=False, word_embed_proj_dim=8, enable_bias=False),
+    ),
+    Family("phi", "Phi", lambda s: partial(s, 0.5)),
+    Family(
+        "phi__qk_layernorm",
+        "Phi",
+        lambda s: partial(s, 0.25, qk_layernorm=True),
+        rewrite=old_rope,
+        qk_norm="headwise",
+    ),
+    Family(
+        "phimoe",
+        "Phimoe",
+        lambda s: llama(
+            s,
+            num_local_experts=2,
+            num_experts_per_tok=1,
+            intermediate_size=1,
+            sliding_window=s.window,
+        ),
+    ),
+    Family(
+        "persimmon",
+        "Persimmon",
+        lambda s: partial(s, 0.5, num_attention_heads=3, hidden_size=s.head_dim * 3),
+        qk_norm="headwise",
+    ),
+    Family(
+        "chameleon",
+        "Chameleon",
+        chameleon,
+        head="ForConditionalGeneration",
+        qk_norm="headwise",
+        dropped="vqmodel",
+    ),
+    Family(
+        "chameleon__swin_norm",
+        "Chameleon",
+        lambda s: chameleon(s, swin_norm=True, attention_bias=True, intermediate_size=2),
+        head="ForConditionalGeneration",
+        qk_norm="headwise",
+        dropped="vqmodel",
+    ),
+    Family(
+        "stablelm__qk_layernorm",
+        "StableLm",
+        lambda s: partial(s, 0.25, qk_layernorm=True, use_qkv_bias=True, intermediate_size=1),
+        qk_norm="headwise",
+    ),
+    Family("falcon", "Falcon", falcon),
+    Family(
+        "falcon__new_decoder",
+        "Falcon",
+        lambda s: falcon(s, new_decoder_architecture=True, num_kv_heads=s.heads // s.shared),
+        rewrite=old_rope,
+    ),
+    Family(
+        "falcon__headwise",
+        "Falcon",
+        lambda s: falcon(
+            s,
+            multi_query=False,
+            parallel_attn=False,
+            num_attention_heads=3,
+            hidden_size=s.head_dim * 3,
+        ),
+    ),
+    Family("gpt_bigcode", "GPTBigCode", gpt2),
+    Family(
+        "gpt_bigcode__headwise",
+        "GPTBigCode",
+        lambda s: gpt2(s, multi_query=False, scale_attn_weights=False),
+    ),
+    Family("dbrx", "Dbrx", dbrx),
+    Family("jais2", "Jais2", llama),
+    Family("modernbert", "ModernBert", modernbert, head="ForMaskedLM"),
+    Family(
+        "modernbert__old_dialect",
+        "ModernBert",
+        lambda s: modernbert(s, norm_bias=True, attention_bias=True),
+        head="Model",
+        rewrite=old_modernbert,
+    ),
+    Family(
+        "electra",
+        "Electra",
+        lambda s: bert(s, embedding_size=s.head_dim * 3),
+        head="ForPreTraining",
+    ),
+    Family(
+        "electra__projected", "Electra", lambda s: bert(s, embedding_size=s.head_dim), head="Model"
+    ),
+    Family("distilbert", "DistilBert", distilbert, head="ForMaskedLM"),
+    Family(
+        "esm",
+        "Esm",
+        lambda s: esm(s, position_embedding_type="rotary", rope_theta=5000.0),
+        head="ForMaskedLM",
+    ),
+    Family("esm__absolute", "Esm", lambda s: esm(s, emb_layer_norm_before=True), head="Model"),
+    Family("vit", "ViT", vision, head="ForImageClassification"),
+    Family("dinov2", "Dinov2", lambda s: vision(s, qkv_bias=False), head="Model"),
+    Family(
+        "siglip_vision_model",
+        "SiglipVision",
+        lambda s: vision(s, vision_use_head=False),
+        head="Model",
+    ),
+    Family("clip_vision_model", "CLIPVision", vision, head="Model"),
+    Family("clip_text_model", "CLIPText", bert, head="Model"),
 )
 
 

@@ -1,16 +1,18 @@
 """Write tests/data/logits.json: logits of the real attention modules at a few hidden states.
 
-    python tests/golden/logits.py        # needs the dependency group `golden`
+    python tests/golden/logits.py [NAME ...]      # needs the dependency group `golden`
 
 For every checkpoint in tests/data, layer and head: the logits of the last of six tokens at
 POSITIONS against all six, before any mask. Hidden states come from `directions` through the
-model's own norm. Run it again whenever the checkpoints are made anew.
+model's own norm. `make.py` runs it for the checkpoints that it makes.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,24 +27,33 @@ def directions(width: int) -> np.ndarray:
     return np.sin(1.0 + np.arange(len(POSITIONS) * width) ** 1.5).reshape(len(POSITIONS), width)
 
 
-def main() -> None:
+def logits(folder: Path) -> list[Any]:
+    """Rows by layer and head."""
     torch.set_default_dtype(torch.float64)
-    record = {}
-    for folder in sorted(p for p in DATA.iterdir() if (p / "config.json").is_file()):
-        real = Real.open(folder)
-        rows = []
-        for layer in range(real.layers):
-            states = real.states(layer, torch.from_numpy(directions(real.width))).unsqueeze(0)
-            rotation = real.rotation(layer, torch.tensor([POSITIONS]))
-            with torch.no_grad():
-                rows.append(last_row(real.call(layer, states, rotation))[0].tolist())
-        record[folder.name] = rows
-    lines = ",\n".join(f"{json.dumps(name)}:{json.dumps(rows)}" for name, rows in record.items())
-    (DATA / "logits.json").write_text(
-        f'{{"positions":{json.dumps(POSITIONS)},\n"logits":{{\n{lines}\n}}}}\n'
-    )
-    print(f"{len(record)} checkpoints")
+    real = Real.open(folder)
+    rows = []
+    for layer in range(real.layers):
+        states = real.states(layer, torch.from_numpy(directions(real.width))).unsqueeze(0)
+        rotation = real.rotation(layer, torch.tensor([POSITIONS]))
+        with torch.no_grad():
+            rows.append(last_row(real.call(layer, states, rotation))[0].tolist())
+    return rows
+
+
+def checkpoints(names: list[str]) -> list[Path]:
+    """The folders of these names, or of all checkpoints."""
+    every = sorted(p.parent.name for p in DATA.glob("*/config.json"))
+    return [DATA / name for name in names or every]
+
+
+def update(names: list[str]) -> None:
+    """Record checkpoints anew, all where none is named, and leave the others as they are."""
+    path = DATA / "logits.json"
+    record = json.loads(path.read_text())["logits"] if names else {}
+    record |= {folder.name: logits(folder) for folder in checkpoints(names)}
+    lines = ",\n".join(f"{json.dumps(name)}:{json.dumps(record[name])}" for name in sorted(record))
+    path.write_text(f'{{"positions":{json.dumps(POSITIONS)},\n"logits":{{\n{lines}\n}}}}\n')
 
 
 if __name__ == "__main__":
-    main()
+    update(sys.argv[1:])

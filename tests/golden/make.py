@@ -1,6 +1,8 @@
 """Write the tiny golden checkpoints and, beside each, what ascent on the real modules reached.
 
 python tests/golden/make.py [NAME ...] [--seed S] [--scale tiny|medium|big] [--out DIR]
+
+In tests/data it also records their lines of logits.json and tokens.json.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import logits
+import tokens
 import torch
 from ascent import MOST, Found, ascend, context_row, free_phase
 from families import FAMILIES, SCALES, Family, Size, randomise
+from places import walk
 from real import Real, probabilities
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -54,37 +59,51 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     low, high = torch.tensor(family.targets).log()
     targets = torch.linspace(float(low), float(high), count).exp()
     targets = iter(targets[torch.randperm(count, generator=generator)].tolist())
-    head_dim = getattr(real.config, "head_dim", None) or real.width // real.heads
-    bases = {"gpt2": "transformer", "bert": "bert", "roberta": "roberta", "gpt_neox": "gpt_neox"}
-    base = bases.get(real.config.model_type, "model")
-    bare = Real(getattr(model, base, model), exact=True)
+    places = real.places
+    bare = Real(getattr(model, places.base, model), exact=True)
     for layer in range(real.layers):
         if hasattr(real.attention(layer), "attn_logit_softcapping"):
             real.attention(layer).attn_logit_softcapping = None
+        if not real.bounded(layer):
+            continue
         reached = free_phase(real, layer, restarts=24)
         attention = bare.attention(layer)
         if family.qk_norm == "headwise":
-            multiply(attention.q_norm.weight, next(targets) / max(reached), family.gain_offset)
+            norm = walk(attention, places.query_norm)
+            factor = next(targets) / max(reached)
+            for parameter in norm.parameters():
+                gain = parameter is not getattr(norm, "bias", None)
+                multiply(parameter, factor, family.gain_offset if gain else 0.0)
             continue
         for head in range(real.heads):
-            rows = slice(head * head_dim, (head + 1) * head_dim)
             factor = next(targets) / reached[head]
             if family.qk_norm == "layerwise":
-                multiply(attention.q_norm.weight[rows], factor)
-            elif real.config.model_type == "gpt2":
-                multiply(attention.c_attn.weight[:, rows], factor)
-                multiply(attention.c_attn.bias[rows], factor)
-            else:
-                if real.config.model_type == "gpt_neox":
-                    rows = slice(3 * head * head_dim, (3 * head + 1) * head_dim)
-                names = ("q_proj", "query", "qkv_proj", "query_key_value")
-                query = next(m for n in names if (m := getattr(attention, n, None)) is not None)
-                multiply(query.weight[rows], factor)
-                if query.bias is not None:
-                    multiply(query.bias[rows], factor)
+                gain = attention.q_norm.weight
+                size = len(gain) // real.heads
+                multiply(gain[head * size : (head + 1) * size], factor)
+                continue
+            for name, entries in behind_query(real, layer, head).items():
+                parameter = walk(attention, name)
+                multiply(parameter, torch.where(entries, factor, 1.0))
 
 
-def multiply(tensor: torch.Tensor, factor: float, offset: float = 0.0) -> None:
+def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
+    """Which entries of which parameters a head's query depends on, found by differentiation."""
+    parameters = dict(real.attention(layer).named_parameters())
+    for parameter in parameters.values():
+        parameter.requires_grad_()
+    states = torch.randn(1, 1, real.width)
+    call = real.call(layer, states, real.rotation(layer, torch.zeros(1, 1, dtype=torch.long)))
+    slopes = torch.autograd.grad(
+        call["query"][:, head].sum(), list(parameters.values()), allow_unused=True
+    )
+    for parameter in parameters.values():
+        parameter.requires_grad_(requires_grad=False)
+    found = zip(parameters, slopes, strict=True)
+    return {name: slope != 0 for name, slope in found if slope is not None and slope.any()}
+
+
+def multiply(tensor: torch.Tensor, factor: Any, offset: float = 0.0) -> None:
     with torch.no_grad():
         tensor.copy_((tensor + offset) * factor - offset)
 
@@ -102,7 +121,7 @@ def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
     witnesses: list[dict[str, Any]] = []
     restarts: dict[int, list[int]] = {n: [] for n in lengths}
     casts = singles = 0.0
-    for layer in range(real.layers):
+    for layer in filter(real.bounded, range(real.layers)):
         phases = free_phase(real, layer) if real.rotary else [None] * real.heads
         reached: dict[int, list[Found]] = {}
         for n in lengths:
@@ -226,6 +245,9 @@ def main() -> None:
     known = {family.name: family for family in FAMILIES}
     for name in args.names or known:
         make(known[name], args.scale, args.seed, args.out, args.most)
+    if args.out == DATA:
+        logits.update(args.names)
+        tokens.update(args.names)
 
 
 if __name__ == "__main__":

@@ -7,32 +7,60 @@ module hands to its attention function, and the logits are formed as its eager f
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 import transformers
+from places import Places, places
 from torch import Tensor
 from transformers import AttentionInterface, AutoConfig, AutoModel
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 RAW_SCALE = 1000.0  # raw states are this many times larger than needed, so that ε does not matter
-_calls: dict[int, dict[str, Any]] = {}
+_calls: list[dict[str, Any]] = []  # in the order in which attention was reached
 
 
 def _record(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    _calls[module.layer_idx] = {"query": query, "key": key, "mask": mask, **kwargs}
+    _calls.append({"query": query, "key": key, "mask": mask, **kwargs})
     return torch.zeros_like(query).transpose(1, 2).contiguous(), None
+
+
+def _record_falcon(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Tensor:
+    """In the place of torch's attention, which Falcon calls by itself."""
+    scale = query.shape[-1] ** -0.5
+    mask = kwargs["attn_mask"]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+    _calls.append({"query": query, "key": key, "mask": mask, "scaling": scale})
+    return torch.zeros_like(query)
+
+
+def _record_gpt_neo(module: Any) -> Callable[..., tuple[Tensor, None]]:
+    """In the place of the module's own `_attn`, which knows no scale and brings a mask."""
+
+    def record(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Any:
+        n = query.shape[2]
+        seen = module.bias[:, :, :n, :n]
+        own = torch.zeros(seen.shape, dtype=query.dtype).masked_fill(~seen, -torch.inf)
+        both = own if mask is None else own + mask
+        _calls.append({"query": query, "key": key, "mask": both, "scaling": 1.0})
+        return torch.zeros_like(query), None
+
+    return record
 
 
 AttentionInterface.register("recorded", _record)
@@ -61,6 +89,8 @@ class Real:
     @classmethod
     def open(cls, folder: Path, *, exact: bool = True, dtype: torch.dtype = torch.float64) -> Real:
         config = AutoConfig.from_pretrained(folder)
+        if config.model_type == "dbrx" and config.attn_config.clip_qkv is None:
+            config.attn_config.clip_qkv = math.inf  # its code cannot run without a limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = AutoModel.from_pretrained(folder, config=config, dtype=dtype)
@@ -68,9 +98,15 @@ class Real:
             model.set_experts_implementation("eager")  # others know no float64
         model = model.to(dtype).eval().requires_grad_(requires_grad=False)
         self = cls(model, exact)
-        if hasattr(model, "rotary_emb"):
+        if config.model_type == "gpt_neo":
+            for layer in range(self.layers):
+                module = self.attention(layer)
+                module.own = module._attn
+                module._attn = _record_gpt_neo(module)
+        if (rope := self.rope) is not None:
+            name = next(n for n, module in model.named_children() if module is rope)
             with self._precision():  # frequencies too in float64
-                model.rotary_emb = type(model.rotary_emb)(model.config)
+                setattr(model, name, type(rope)(model.config))
         return self
 
     def _precision(self) -> Any:
@@ -97,48 +133,55 @@ class Real:
         return self.config.hidden_size
 
     @property
+    def rope(self) -> Any | None:
+        """The model's own rotary module."""
+        if self.config.model_type == "esm":
+            kind = self.config.position_embedding_type
+            return self.model.rotary_embeddings if kind == "rotary" else None
+        return getattr(self.model, "rotary_emb", None)
+
+    @property
     def rotary(self) -> bool:
-        return hasattr(self.model, "rotary_emb")
+        return self.rope is not None
 
     @property
     def learned(self) -> int | None:
         """The longest context the position table allows."""
-        if self.rotary:
+        positions = getattr(self.config, "max_position_embeddings", None)
+        if self.rotary or positions is None:
             return None
-        # roberta counts positions from the one behind its padding's
-        first = self.config.pad_token_id + 1 if self.config.model_type == "roberta" else 0
-        return int(self.config.max_position_embeddings) - first
+        # these count positions from the one behind the padding's
+        behind = self.config.model_type in ("esm", "roberta")
+        return int(positions) - (self.config.pad_token_id + 1 if behind else 0)
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Which coordinates of a head turn together: first ones, second ones, those left alone."""
         size = getattr(self.config, "head_dim", None) or self.width // self.heads
         rope = getattr(self.config, "rope_parameters", None) or {}
         turned = int(size * rope.get("partial_rotary_factor", 1.0))
+        turned = getattr(self.config, "rotary_dim", turned)
         if not getattr(self.attention(layer), "use_rope", True):
             turned = 0
         half = torch.arange(turned // 2)
-        if self.config.model_type == "cohere":
+        if self.places.interleaved:
             return 2 * half, 2 * half + 1, torch.arange(turned, size)
         return half, half + turned // 2, torch.arange(turned, size)
 
+    @cached_property
+    def places(self) -> Places:
+        return places(self.config)
+
     def attention(self, layer: int) -> Any:
-        if self.config.model_type == "gpt2":
-            return self.model.h[layer].attn
-        if self.config.model_type in ("bert", "roberta"):
-            return self.model.encoder.layer[layer].attention.self
-        if self.config.model_type == "gpt_neox":
-            return self.model.layers[layer].attention
-        return self.model.layers[layer].self_attn
+        return self.places.module(self.model, layer)
 
     def norm(self, layer: int) -> Any | None:
         """The norm whose output the attention module reads; None where there is none."""
-        if self.config.model_type == "gpt2":
-            return self.model.h[layer].ln_1
-        if self.config.model_type in ("bert", "roberta"):
-            if layer == 0:
-                return self.model.embeddings.LayerNorm
-            return self.model.encoder.layer[layer - 1].output.LayerNorm
-        return getattr(self.model.layers[layer], "input_layernorm", None)
+        return self.places.norm_of(self.model, layer)
+
+    def bounded(self, layer: int) -> bool:
+        """Whether anything caps what the queries and keys of a layer can be."""
+        place = self.places.query_norm
+        return self.norm(layer) is not None or hasattr(self.attention(layer), place)
 
     def states(self, layer: int, directions: Tensor) -> Tensor:
         """Inputs of the attention module, from directions of raw hidden states (any length)."""
@@ -152,13 +195,13 @@ class Real:
 
     def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         """cos and sin at (batch, n) positions, from the model's own rotary module."""
-        if not self.rotary:
+        if self.rope is None:
             return None
         dummy = torch.zeros(1, dtype=self.dtype)
-        kinds = getattr(self.model.rotary_emb, "layer_types", None)
+        kinds = getattr(self.rope, "layer_types", None)
         args = (self.config.layer_types[layer],) if kinds else ()
         with self._precision():
-            return self.model.rotary_emb(dummy, positions, *args)
+            return self.rope(dummy, positions, *args)
 
     def call(
         self,
@@ -172,22 +215,48 @@ class Real:
 
         With `implementation="eager"` it returns the module's own attention weights instead.
         """
-        self.config._attn_implementation = implementation
         kwargs: dict[str, Any] = {"attention_mask": mask}
         if rotation is not None:
             kwargs["position_embeddings"] = rotation
-        with self._precision():
+        if self.config.model_type == "falcon":
+            kwargs["alibi"] = None
+            if mask is None:  # its eager code adds one, and the last row hides nothing
+                kwargs["attention_mask"] = torch.zeros(1, 1, 1, states.shape[1], dtype=self.dtype)
+        with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
         if implementation == "eager":
             return output[1]
-        return _calls.pop(layer)
+        return _calls.pop()
+
+    @contextlib.contextmanager
+    def _recording(self, recorded: bool) -> Iterator[None]:
+        """Attention that records what it is handed, or the module's own eager one."""
+        self.config._attn_implementation = "recorded" if recorded else "eager"
+        kind = self.config.model_type
+        with contextlib.ExitStack() as stack:
+            if kind == "falcon" and recorded:
+                self.config._attn_implementation = "sdpa"
+                name = "scaled_dot_product_attention"
+                stack.enter_context(mock.patch.object(torch.nn.functional, name, _record_falcon))
+            if kind == "gpt_neo" and not recorded:
+                for layer in range(self.layers):
+                    module = self.attention(layer)
+                    stack.enter_context(mock.patch.object(module, "_attn", module.own))
+            yield
 
     def masks(self, n: int) -> list[Tensor | None]:
         """The additive mask each layer gets from the model for a context of n tokens."""
-        self.config._attn_implementation = "recorded"
-        with torch.no_grad():
-            self.model(inputs_embeds=torch.ones(1, n, self.width, dtype=self.dtype))
-        return [_calls.pop(layer)["mask"] for layer in range(self.layers)]
+        if not hasattr(self.config, "vocab_size"):
+            return [None] * self.layers  # images
+        with torch.no_grad(), self._recording(recorded=True):
+            if self.config.model_type == "clip_text_model":  # takes no embeddings
+                self.model(input_ids=torch.zeros(1, n, dtype=torch.long))
+            else:
+                size = self.model.get_input_embeddings().embedding_dim
+                self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype))
+        found = [call["mask"] for call in _calls]
+        _calls.clear()
+        return found
 
     def visible(self, n: int) -> list[Tensor]:
         """Per layer, which of the n keys the last query sees."""

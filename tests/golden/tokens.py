@@ -1,56 +1,78 @@
 """Write tests/data/tokens.json: first-layer logits of the real models on token ids.
 
-    python tests/golden/tokens.py        # needs the dependency group `golden`
+    python tests/golden/tokens.py [NAME ...]      # needs the dependency group `golden`
 
-For every checkpoint: CONTEXTS random contexts of LENGTH token ids, and for each head of layer 0
-the logits of the last token against all, before any mask. The whole model runs, embeddings, their
-scale and learned positions included. Run it again whenever the checkpoints are made anew.
+For every checkpoint whose first layer reads token embeddings that can be bounded: CONTEXTS random
+contexts of LENGTH token ids, and for each head of layer 0 the logits of the last token against
+all, before any mask. The whole model runs, embeddings, their scale and learned positions included.
+`make.py` runs it for the checkpoints that it makes.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from logits import DATA, checkpoints
 from real import Real, _calls, last_row
 
-DATA = Path(__file__).resolve().parents[1] / "data"
+from dispersion.architectures import plan
+from dispersion.checkpoint import open_checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 CONTEXTS, LENGTH = 6, 12
 
 
 def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
     """Logits of the last of `ids` in layer 0, (heads, tokens)."""
-    real.config._attn_implementation = "recorded"
     inputs = {"input_ids": torch.tensor([ids])}
-    if real.config.model_type == "bert":
+    if real.config.model_type in ("bert", "electra"):
         inputs["token_type_ids"] = torch.tensor([types])
-    with torch.no_grad(), real._precision():
+    with torch.no_grad(), real._precision(), real._recording(recorded=True):
         real.model(**inputs)
         found = last_row(_calls[0])[0].tolist()
     _calls.clear()
     return found
 
 
-def main() -> None:
+def bounded(folder: Path) -> bool:
+    """Whether the first layer is bounded over token ids, and not over any input only."""
+    layers = plan(open_checkpoint(folder), layers=frozenset({0})).layers
+    if not layers or layers[0].embedding is None:
+        return False
+    norm = next(iter(layers[0].heads()))[2].reach.query_norm
+    return norm is None or not norm.centred
+
+
+def contexts(folder: Path) -> list[dict[str, Any]]:
+    """Random token ids and what the model makes of them."""
     torch.set_default_dtype(torch.float64)
-    record = {}
-    for folder in sorted(p for p in DATA.iterdir() if (p / "config.json").is_file()):
-        real = Real.open(folder)
-        if folder.name in ("roberta", "gpt_oss", "cohere__qk_norm"):
-            continue  # their first layers are bounded over any input only
-        draw = np.random.default_rng(0)
-        contexts = []
-        for _ in range(CONTEXTS):
-            ids = draw.integers(0, real.config.vocab_size, LENGTH).tolist()
-            types = draw.integers(0, 2, LENGTH).tolist()
-            contexts.append({"ids": ids, "types": types, "logits": rows(real, ids, types)})
-        record[folder.name] = contexts
-    lines = ",\n".join(f"{json.dumps(name)}:{json.dumps(found)}" for name, found in record.items())
-    (DATA / "tokens.json").write_text(f"{{\n{lines}\n}}\n")
-    print(f"{len(record)} checkpoints")
+    real = Real.open(folder)
+    draw = np.random.default_rng(0)
+    found = []
+    for _ in range(CONTEXTS):
+        ids = draw.integers(0, real.config.vocab_size, LENGTH).tolist()
+        types = draw.integers(0, 2, LENGTH).tolist()
+        found.append({"ids": ids, "types": types, "logits": rows(real, ids, types)})
+    return found
+
+
+def update(names: list[str]) -> None:
+    """Record checkpoints anew, all where none is named, and leave the others as they are."""
+    path = DATA / "tokens.json"
+    record = json.loads(path.read_text()) if names else {}
+    for folder in checkpoints(names):
+        record.pop(folder.name, None)
+        if bounded(folder):
+            record[folder.name] = contexts(folder)
+    lines = ",\n".join(f"{json.dumps(name)}:{json.dumps(record[name])}" for name in sorted(record))
+    path.write_text(f"{{\n{lines}\n}}\n")
 
 
 if __name__ == "__main__":
-    main()
+    update(sys.argv[1:])

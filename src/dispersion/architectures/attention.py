@@ -7,7 +7,7 @@ in normal form (theory.md, section 2) is the same for all.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dispersion.checkpoint import to_float64
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class Norm:
     """A norm's tensors: `gain` and `bias` are names or None; the factor is weight + gain_offset.
 
-    `stacked` says that a QK norm's gain has one row for each head.
+    `stacked` says that a QK norm's gain and bias have one row for each head, `listed` that they are
+    one tensor for each head, whose index stands for `{head}` in the names.
     """
 
     kind: Literal["rms", "layer"]
@@ -43,6 +44,14 @@ class Norm:
     bias: str | None = None
     gain_offset: float = 0.0
     stacked: bool = False
+    listed: bool = False
+
+    def of_head(self, head: int) -> Norm:
+        """This norm with the tensors of one head."""
+        if not self.listed:
+            return self
+        gain, bias = (n and n.replace("{head}", str(head)) for n in (self.gain, self.bias))
+        return replace(self, gain=gain, bias=bias, listed=False)
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,7 @@ class Projection:
         first: the side's first output within the tensor (fused projections).
         outputs: all outputs of the tensor; heads·head_dim where it is not fused.
         stride: outputs from one head's first to the next one's; None for head_dim.
+        starts: each head's first output where no `first` and `stride` say it, or None.
         transposed: whether outputs are columns.
         norm: the QK norm behind the projection, or None.
     """
@@ -66,6 +76,7 @@ class Projection:
     first: int = 0
     outputs: int | None = None
     stride: int | None = None
+    starts: tuple[int, ...] | None = None
     transposed: bool = False
     norm: Norm | None = None
 
@@ -111,10 +122,13 @@ class Attention:
             if side.bias is not None:
                 shapes[side.bias] = (out,)
             size = side.heads * self.head_dim if self.layerwise else self.head_dim
-            found = _norm_shapes(side.norm, size)
-            if side.norm is not None and side.norm.stacked:
-                found = {name: (side.heads, *shape) for name, shape in found.items()}
-            shapes |= found
+            if side.norm is None:
+                continue
+            for head in range(side.heads if side.norm.listed else 1):
+                found = _norm_shapes(side.norm.of_head(head), size)
+                if side.norm.stacked:
+                    found = {name: (side.heads, *shape) for name, shape in found.items()}
+                shapes |= found
         if self.sinks is not None:
             shapes[self.sinks] = (self.query.heads,)
         return shapes | _norm_shapes(self.input_norm, self.width)
@@ -195,6 +209,8 @@ def _vectors(checkpoint: Checkpoint, norm: Norm | None) -> tuple[Vector | None, 
 
 def _outputs(attention: Attention, side: Projection, head: int) -> slice:
     start = side.first + head * (side.stride or attention.head_dim)
+    if side.starts is not None:
+        start = side.starts[head]
     return slice(start, start + attention.head_dim)
 
 
@@ -222,7 +238,7 @@ def _ball(
     if side.bias is not None:
         bias = to_float64(checkpoint.read(side.bias, part), tensor=side.bias, first_row=part.start)
     if side.norm is not None:
-        gain, norm_bias = _vectors(checkpoint, side.norm)
+        gain, norm_bias = _vectors(checkpoint, side.norm.of_head(head))
         if side.norm.stacked:
             gain = None if gain is None else gain[head]
             norm_bias = None if norm_bias is None else norm_bias[head]

@@ -28,6 +28,7 @@ MASK = "mask buffer of an old file"
 FREQUENCIES = "rotary frequencies come with the configuration"
 NOT_ASKED = "layer not asked for"
 OTHER = "not part of attention"
+UNASKED = "feeds no attention asked for"
 
 MOST_LAYERS = 100_000
 

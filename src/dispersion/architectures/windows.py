@@ -59,7 +59,7 @@ def alternate_first_layers(config: Config, layers: int) -> tuple[LayerKind, ...]
     types = [
         SLIDING if window is not None and i < end and i % 2 == 0 else FULL for i in range(layers)
     ]
-    return _kinds(config, types, window)
+    return listed(config, types, window)
 
 
 def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
@@ -80,7 +80,7 @@ def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
     stated = used and config.get("sliding_window") is not None
     window = integer(config, "sliding_window") if stated else None
     types = [SLIDING if window is not None and not r else FULL for r in rotates]
-    kinds = _kinds(config, types, window)
+    kinds = listed(config, types, window)
     return tuple(replace(k, rotates=bool(r)) for k, r in zip(kinds, rotates, strict=True))
 
 
@@ -89,7 +89,7 @@ def after_full_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
     window = _window(config) if flag(config, "use_sliding_window", default=False) else None
     first = integer(config, "max_window_layers", 28, minimum=0)
     types = [SLIDING if window is not None and i >= first else FULL for i in range(layers)]
-    return _kinds(config, types, window)
+    return listed(config, types, window)
 
 
 def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> WindowRule:
@@ -101,7 +101,7 @@ def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> Wi
     def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
         step = period if key is None else integer(config, key, period)
         types = [SLIDING if (i + 1) % step else FULL for i in range(layers)]
-        return _kinds(config, types, _window(config, absent))
+        return listed(config, types, _window(config, absent))
 
     return rule
 
@@ -113,7 +113,8 @@ def _window(config: Config, absent: int = 4096) -> int | None:
     return integer(config, "sliding_window", absent)
 
 
-def _kinds(config: Config, types: list[str], window: int | None) -> tuple[LayerKind, ...]:
+def listed(config: Config, types: list[str], window: int | None) -> tuple[LayerKind, ...]:
+    """Layers of the types that `layer_types` lists, or else of the given ones."""
     stated = config.get("layer_types")
     if stated is not None:
         if not isinstance(stated, list) or len(stated) != len(types):

@@ -1,0 +1,12 @@
+"""CLIP's image encoder."""
+
+from dataclasses import replace
+
+from dispersion.architectures import siglip_vision_model as siglip
+from dispersion.architectures.ledger import EMBEDDING
+
+FAMILY = replace(
+    siglip.BLOCKS,
+    eps=1e-5,
+    outside={**siglip.BLOCKS.outside, r"pre_layrnorm\.(weight|bias)": EMBEDDING},
+).family("clip_vision_model", "CLIPVision", "as siglip_vision_model")

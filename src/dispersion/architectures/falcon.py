@@ -1,0 +1,69 @@
+"""Falcon: one projection for q, k and v in three layouts; with ALiBi it is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dispersion.architectures import ledger
+from dispersion.architectures.blocks import Blocks, Keys
+from dispersion.architectures.layouts import grouped
+from dispersion.architectures.rotations import rope
+from dispersion.config import flag, integer
+from dispersion.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
+    """The layout and the norm by `new_decoder_architecture` and `multi_query`."""
+    if _switch(config, "alibi", default=False):
+        msg = "alibi=True in config.json is not supported for falcon."
+        raise UnsupportedError(msg)
+    if not _switch(config, "new_decoder_architecture", default=False):
+        single = _switch(config, "multi_query", default=True)
+        return replace(blocks, key_heads=1 if single else None)
+    # A group of queries for each key head; by default the feed-forward part has a norm of its own.
+    blocks = replace(blocks, key_heads="num_kv_heads")
+    if integer(config, "num_ln_in_parallel_attn", 2) != 2:
+        return blocks
+    if not _switch(config, "parallel_attn", default=True):
+        msg = (
+            "parallel_attn in config.json must be true with new_decoder_architecture and two norms."
+            " Got false: not supported."
+        )
+        raise UnsupportedError(msg)
+    return replace(blocks, norm="ln_attn")
+
+
+def _switch(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    """A flag whose null the class takes for false."""
+    return flag(config, key, default=default and key not in config)
+
+
+FAMILY = Blocks(
+    stack="h",
+    module="self_attention",
+    norm="input_layernorm",
+    near=("ln_attn",),
+    keys=Keys(width=("hidden_size", "n_embed")),
+    sides=("query_key_value",),
+    layout=grouped,
+    bias="bias",
+    bias_absent=False,
+    rotation=rope(),
+    tokens="word_embeddings.weight",
+    vary=vary,
+    inside={
+        r"self_attention\.dense\.(weight|bias)": ledger.VALUE,
+        r"self_attention\.rotary_emb\.inv_freq": ledger.FREQUENCIES,
+        r"mlp\..+": ledger.FEED_FORWARD,
+        r"(ln_mlp|post_attention_layernorm)\.(weight|bias)": ledger.AFTER,
+    },
+    outside={
+        r"word_embeddings\.weight": ledger.EMBEDDING,
+        r"ln_f\.(weight|bias)": ledger.FINAL_NORM,
+        r"lm_head\..+": ledger.HEAD,
+    },
+).family("falcon", "Falcon", "LayerNorm, fused projections in three layouts; alibi is refused")
