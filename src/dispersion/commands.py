@@ -191,12 +191,12 @@ def _refuse_contradictions(request: Request) -> None:
     if request.budget is not None and request.offsets != "exact":
         msg = "--budget goes with --offsets exact."
         raise ArgumentError(msg)
-    for name, given in (
+    for name, chosen in (
         ("jobs", request.jobs),
         ("scheduler", request.scheduler),
         ("resume", request.resume),
     ):
-        if given is not None and (len(request.paths) == 2 or request.inputs == "vocabulary"):
+        if chosen is not None and (len(request.paths) == 2 or request.inputs == "vocabulary"):
             msg = f"--{name} goes with one checkpoint and --inputs ball, whose layers are shared."
             raise ArgumentError(msg)
     if request.jobs is not None and request.scheduler is not None:

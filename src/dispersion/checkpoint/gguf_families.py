@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dispersion.checkpoint import gguf_names as names
+from dispersion.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,10 +146,13 @@ def _cohere(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]: 
 
 
 def _stablelm(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    return {
-        "use_qkv_bias": config["attention_bias"],
-        "qk_layernorm": found.any("attn_q_norm.weight"),
-    }
+    if found.any("attn_q_norm.weight"):
+        msg = (
+            "a GGUF file of StableLM stacks the norms of qk_layernorm in one tensor, "
+            "attn_q_norm.weight, which is not translated. Give the safetensors."
+        )
+        raise UnsupportedError(msg)
+    return {"use_qkv_bias": config["attention_bias"], "qk_layernorm": False}
 
 
 def _bias_as(key: str) -> Settings:
