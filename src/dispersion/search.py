@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from dispersion.head import BallImage, Head
 
 _STARTS = 4
-_ITERATIONS = 10
+_ITERATIONS = 7
+_MOMENTUM = 0.65
 _TINY = 1e-300
 
 
@@ -100,6 +101,7 @@ def _rotated_direction(
     kept = directions.copy()
     rows = np.arange(_STARTS)
     cos, sin = rotary.turns(tried, length=length)
+    before, momentum = directions, 0.0
     for _ in range(_ITERATIONS):
         image = directions @ query.gram
         norms = np.sqrt(np.maximum(np.einsum("bi,bi->b", image, directions), _TINY))
@@ -123,5 +125,8 @@ def _rotated_direction(
         for pick, sign in ((first, 1.0), (second, -1.0)):
             slope = pulled[rows, pick] * (key.radius.upper / h[rows, pick])[:, None]
             gradient += rotary.turn(slope + sign * bias, cos[pick], -sin[pick])
-        directions = gradient
+        # Fixed-point steps with momentum, as for power iterations.
+        gradient /= np.sqrt(np.maximum(np.einsum("bi,bi->b", gradient, gradient), _TINY))[:, None]
+        directions = (1 + momentum) * gradient - momentum * before
+        before, momentum = gradient, _MOMENTUM
     return np.asarray(kept[int(np.argmax(best))])

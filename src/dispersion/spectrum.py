@@ -111,11 +111,9 @@ def spectrum(head: Head, scales: NDArray[np.float64] | None = None) -> Spectrum:
         values = _joint_values(head.query, head.key) * (head.scale.upper * _UP)
         biased = head.query.offset is not None or head.query.offset_error is not None
         return Spectrum(values, float(values[0]), steep=not biased)
-    covers = _covers(head, head.query, head.key, scales)
-    found = [_covered(head, head.query, c) for c in covers]
-    logs = [float(log_capacity(values)) for values in found]
-    best = found[int(np.argmin(logs))]
-    return Spectrum(best, min(float(values[0]) for values in found), steep=False)
+    tried = _tried(head, head.query, head.key, scales)
+    _, best = min(tried, key=_log)
+    return Spectrum(best, min(float(values[0]) for _, values in tried), steep=False)
 
 
 def _joint_values(query: BallImage, key: BallImage) -> NDArray[np.float64]:
@@ -165,21 +163,30 @@ def singular_values_upper(
     return np.asarray(bounds)
 
 
-def _covers(
+def _log(tried: tuple[float, NDArray[np.float64]]) -> float:
+    return tried[0]
+
+
+def _tried(
     head: Head, query: BallImage, key: BallImage, scales: NDArray[np.float64] | None
-) -> list[Cover]:
-    """Covers of the keys worth trying; the last one is made for this head's capacity."""
+) -> list[tuple[float, NDArray[np.float64]]]:
+    """Log capacity and singular values by the covers of the keys that are worth trying."""
+
+    def by(cover: Cover) -> tuple[float, NDArray[np.float64]]:
+        values = _covered(head, query, cover)
+        return float(log_capacity(values)), values
+
     assert head.rotary is not None
     groups, mask, offset = groups_of(head), rotated_mask(head), rotated_offset(head)
     gram_q, gram_k = query.gram * query.radius.upper**2, key.gram * key.radius.upper**2
     if len(head.rotary.unrotated):
-        return [partial_cover(query, key, offset, groups, head.rotary.unrotated, mask)[1]]
+        return [by(partial_cover(query, key, offset, groups, head.rotary.unrotated, mask)[1])]
     if key.is_diagonal and offset is None and key.row_error is None:
         # No cover is smaller than the one by the largest gain of each pair.
         gains = np.zeros(int(groups.max()) + 1)
         np.maximum.at(gains, groups, np.abs(np.diag(key.matrix)))
         tight = 1 / np.maximum(gains, 1e-12 * (float(gains.max()) or 1.0))
-        return [diagonal_cover(key, tight[groups], 1.0, mask)]
+        return [by(diagonal_cover(key, tight[groups], 1.0, mask))]
     if scales is None:
         scales = scaling.minimise(gram_q, gram_k, None, offset, groups).scales
     weight = 1.0
@@ -188,13 +195,12 @@ def _covers(
         weight = best_weight(scales[:, None] * gram_k * scales, scales * offset)
         lifted = gram_k / weight + np.outer(offset, offset) / (1 - weight)
     plain = _block_scales(lifted, groups)
-    covers = [diagonal_cover(key, s, weight, mask) for s in (scales, plain)]
-    logs = [float(log_capacity(_covered(head, query, c))) for c in covers]
-    if min(logs) < _WORTHWHILE:
-        start = (scales, plain)[int(np.argmin(logs))]
-        factor_q = gram_q * head.scale.upper**2
-        covers.append(diagonal_cover(key, _improve(factor_q, lifted, start, groups), weight, mask))
-    return covers
+    tried = [by(diagonal_cover(key, s, weight, mask)) for s in (scales, plain)]
+    if min(map(_log, tried)) < _WORTHWHILE:
+        start = scales if tried[0][0] <= tried[1][0] else plain
+        made = _improve(gram_q * head.scale.upper**2, lifted, start, groups)
+        tried.append(by(diagonal_cover(key, made, weight, mask)))
+    return tried
 
 
 def _block_scales(gram: NDArray[np.float64], groups: NDArray[np.intp]) -> NDArray[np.float64]:
