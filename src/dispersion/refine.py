@@ -87,7 +87,7 @@ def rotated_norm(
         # Nothing found in floats is trusted, so strange heads may do strange things there.
         with np.errstate(all="ignore"):
             goal = GOAL * largest_logit(sides, scales, order)
-            if plain <= goal:
+            if plain <= goal or not goal > 0:
                 return plain
             frame = frame_at(sides, scales, order, _SPAN)
             if frame is None:
