@@ -83,7 +83,10 @@ def opened(name):
 def test_logits_of_the_normal_form_are_those_of_the_real_module(name):
     """Every head; ε inside a norm moves raw states of size RAW_SCALE by 1e-5/RAW_SCALE² at most."""
     found = plan(opened(name))
-    assert len(found.layers) == len(REFERENCE["logits"][name])
+    # Layers without softmax attention have no logits.
+    assert [layer.layer for layer in found.layers] == [
+        i for i, rows in enumerate(REFERENCE["logits"][name]) if rows
+    ]
     assert not found.refused
     for layer in found.layers:
         expected = np.array(REFERENCE["logits"][name][layer.layer])
@@ -381,11 +384,11 @@ BAD_CONFIGS = {
         UnsupportedError,
         "gptq",
     ),
-    "family": ({"model_type": "mamba"}, UnsupportedError, "mamba.*bert, cohere, gemma, gemma2"),
+    "family": ({"model_type": "lama"}, UnsupportedError, "lama.*Nearest: .*llama.*families"),
     "nested": (
         {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
         UnsupportedError,
-        "text_config.*qwen3",
+        "text_config.*gemma3_text",
     ),
     "no type": ({"model_type": ...}, CheckpointError, "model_type"),
     "class": (

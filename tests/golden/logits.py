@@ -32,6 +32,9 @@ def main() -> None:
         real = Real.open(folder)
         rows = []
         for layer in range(real.layers):
+            if layer not in real.attending:
+                rows.append([])
+                continue
             states = real.states(layer, torch.from_numpy(directions(real.width))).unsqueeze(0)
             rotation = real.rotation(layer, torch.tensor([POSITIONS]))
             with torch.no_grad():

@@ -24,15 +24,25 @@ if TYPE_CHECKING:
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
+MODULES = ("self_attn", "temporal_block")
+NORMS = ("input_layernorm", "attention_layernorm", "operator_norm", "temporal_pre_norm")
+INTERLEAVED = ("cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "glm", "glm4", "helium")
+INTERLEAVED += ("openai_privacy_filter",)
 RAW_SCALE = 1000.0  # raw states are this many times larger than needed, so that ε does not matter
 _calls: dict[int, dict[str, Any]] = {}
 
 
 def _record(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    _calls[module.layer_idx] = {"query": query, "key": key, "mask": mask, **kwargs}
-    return torch.zeros_like(query).transpose(1, 2).contiguous(), None
+    _calls[module.layer_idx] = {"query": query, "key": key, "mask": attention_mask, **kwargs}
+    # values may be narrower than queries
+    return query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[3]), None
 
 
 AttentionInterface.register("recorded", _record)
@@ -64,13 +74,19 @@ class Real:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = AutoModel.from_pretrained(folder, config=config, dtype=dtype)
+        model = getattr(model, "language_model", model)  # beside a tower for images
         if hasattr(model.config, "num_experts_per_tok"):
             model.set_experts_implementation("eager")  # others know no float64
         model = model.to(dtype).eval().requires_grad_(requires_grad=False)
         self = cls(model, exact)
-        if hasattr(model, "rotary_emb"):
-            with self._precision():  # frequencies too in float64
-                model.rotary_emb = type(model.rotary_emb)(model.config)
+        for layer in self.attending:
+            self.attention(layer).layer_idx = layer  # not every class keeps it
+        with self._precision():  # frequencies too in float64
+            for owner in (model, *(self.attention(layer) for layer in self.attending)):
+                if getattr(owner, "rotary_emb", None) is not None:
+                    owner.rotary_emb = type(owner.rotary_emb)(model.config)
+            for i, each in enumerate(getattr(model, "rotary_embs", ())):
+                model.rotary_embs[i] = type(each)(each.config)
         return self
 
     def _precision(self) -> Any:
@@ -89,8 +105,18 @@ class Real:
         return self.config.num_hidden_layers
 
     @property
+    def attending(self) -> list[int]:
+        """Layers with softmax attention."""
+        return [i for i in range(self.layers) if hasattr(self.attention(i), "scaling")]
+
+    @property
     def heads(self) -> int:
         return self.config.num_attention_heads
+
+    def heads_in(self, layer: int) -> int:
+        """Query heads of one layer."""
+        listed = getattr(self.config, "num_attention_heads_per_layer", None)
+        return listed[layer] if listed else self.heads
 
     @property
     def width(self) -> int:
@@ -98,7 +124,12 @@ class Real:
 
     @property
     def rotary(self) -> bool:
-        return hasattr(self.model, "rotary_emb")
+        return self.inside or getattr(self.model, "rotary_emb", None) is not None
+
+    @property
+    def inside(self) -> bool:
+        """Whether attention modules turn positions themselves."""
+        return hasattr(self.attention(self.attending[0]), "rotary_emb")
 
     @property
     def learned(self) -> int | None:
@@ -111,15 +142,30 @@ class Real:
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Which coordinates of a head turn together: first ones, second ones, those left alone."""
-        size = getattr(self.config, "head_dim", None) or self.width // self.heads
+        attention = self.attention(layer)
+        size = getattr(attention, "head_dim", None) or self.width // self.heads
         rope = getattr(self.config, "rope_parameters", None) or {}
-        turned = int(size * rope.get("partial_rotary_factor", 1.0))
-        if not getattr(self.attention(layer), "use_rope", True):
-            turned = 0
+        kinds = getattr(self.config, "layer_types", None)
+        rope = rope.get(kinds[layer], rope) if kinds else rope
+        turned = int(size * rope.get("partial_rotary_factor", 1.0)) if self.turns(layer) else 0
         half = torch.arange(turned // 2)
-        if self.config.model_type == "cohere":
+        if rope.get("rope_type") == "proportional":  # its pairs span the whole head
+            still = torch.arange(turned // 2, size // 2)
+            return half, half + size // 2, torch.cat((still, still + size // 2))
+        if self.config.model_type in INTERLEAVED:
             return 2 * half, 2 * half + 1, torch.arange(turned, size)
         return half, half + turned // 2, torch.arange(turned, size)
+
+    def turns(self, layer: int) -> bool:
+        """Whether positions turn queries and keys: at another position they differ."""
+        if not self.rotary:
+            return False
+        states = self.states(layer, torch.eye(self.width)[:1]).unsqueeze(0)
+        with torch.no_grad():
+            at = [
+                self.call(layer, states, self.rotation(layer, torch.tensor([[p]]))) for p in (0, 1)
+            ]
+        return not torch.equal(at[0]["query"], at[1]["query"])
 
     def attention(self, layer: int) -> Any:
         if self.config.model_type == "gpt2":
@@ -128,7 +174,8 @@ class Real:
             return self.model.encoder.layer[layer].attention.self
         if self.config.model_type == "gpt_neox":
             return self.model.layers[layer].attention
-        return self.model.layers[layer].self_attn
+        block = self.model.layers[layer]
+        return next((m for n in MODULES if (m := getattr(block, n, None)) is not None), None)
 
     def norm(self, layer: int) -> Any | None:
         """The norm whose output the attention module reads; None where there is none."""
@@ -138,7 +185,8 @@ class Real:
             if layer == 0:
                 return self.model.embeddings.LayerNorm
             return self.model.encoder.layer[layer - 1].output.LayerNorm
-        return getattr(self.model.layers[layer], "input_layernorm", None)
+        block = self.model.layers[layer]
+        return next((m for n in NORMS if (m := getattr(block, n, None)) is not None), None)
 
     def states(self, layer: int, directions: Tensor) -> Tensor:
         """Inputs of the attention module, from directions of raw hidden states (any length)."""
@@ -148,23 +196,41 @@ class Real:
         if norm is None:
             return raw
         with self._precision():
-            return norm(raw)
+            return norm(raw) * getattr(self.config, "attention_in_multiplier", 1.0)
 
-    def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        """cos and sin at (batch, n) positions, from the model's own rotary module."""
+    def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | Tensor | None:
+        """cos and sin at (batch, n) positions, from the model's own rotary module.
+
+        The positions themselves where attention modules turn them.
+        """
         if not self.rotary:
             return None
+        if self.inside:
+            return positions
         dummy = torch.zeros(1, dtype=self.dtype)
+        thetas = getattr(self.config, "layer_rope_theta", None)
+        if thetas and not thetas[layer]:
+            return None
+        if thetas and hasattr(self.model, "rotary_embs"):
+            return self._based(thetas[layer], positions)
         kinds = getattr(self.model.rotary_emb, "layer_types", None)
         args = (self.config.layer_types[layer],) if kinds else ()
         with self._precision():
             return self.model.rotary_emb(dummy, positions, *args)
 
+    def _based(self, theta: float, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of the one module among several that has this base."""
+        for module in self.model.rotary_embs:
+            if module.config.rope_parameters["rope_theta"] == theta:
+                with self._precision():
+                    return module(torch.zeros(1, dtype=self.dtype), positions)
+        raise AssertionError(theta)
+
     def call(
         self,
         layer: int,
         states: Tensor,
-        rotation: tuple[Tensor, Tensor] | None,
+        rotation: tuple[Tensor, Tensor] | Tensor | None,
         mask: Tensor | None = None,
         implementation: str = "recorded",
     ) -> Any:
@@ -174,7 +240,11 @@ class Real:
         """
         self.config._attn_implementation = implementation
         kwargs: dict[str, Any] = {"attention_mask": mask}
-        if rotation is not None:
+        if hasattr(self.config, "num_kv_shared_layers"):
+            kwargs["shared_kv_states"] = {}
+        if isinstance(rotation, Tensor):
+            kwargs["position_ids"] = rotation
+        elif hasattr(self.model, "rotary_emb"):  # None is an answer too
             kwargs["position_embeddings"] = rotation
         with self._precision():
             output = self.attention(layer)(states, **kwargs)
@@ -186,15 +256,21 @@ class Real:
         """The additive mask each layer gets from the model for a context of n tokens."""
         self.config._attn_implementation = "recorded"
         with torch.no_grad():
-            self.model(inputs_embeds=torch.ones(1, n, self.width, dtype=self.dtype))
-        return [_calls.pop(layer)["mask"] for layer in range(self.layers)]
+            if hasattr(self.config, "vocab_size_per_layer_input"):
+                self.model(input_ids=torch.ones(1, n, dtype=torch.long))
+            else:
+                self.model(inputs_embeds=torch.ones(1, n, self.width, dtype=self.dtype))
+        attending = self.attending
+        return [_calls.pop(i)["mask"] if i in attending else None for i in range(self.layers)]
 
     def visible(self, n: int) -> list[Tensor]:
-        """Per layer, which of the n keys the last query sees."""
-        return [
+        """Per layer, which of the n keys the last query sees; none without softmax attention."""
+        attending = self.attending
+        masks = [
             torch.ones(n, dtype=torch.bool) if m is None else m[0, 0, -1] == 0
             for m in self.masks(n)
         ]
+        return [m if i in attending else torch.zeros_like(m) for i, m in enumerate(masks)]
 
 
 def grouped(call: dict[str, Any]) -> tuple[Tensor, Tensor]:

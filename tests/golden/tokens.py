@@ -38,8 +38,10 @@ def main() -> None:
     record = {}
     for folder in sorted(p for p in DATA.iterdir() if (p / "config.json").is_file()):
         real = Real.open(folder)
-        if folder.name in ("roberta", "gpt_oss", "cohere__qk_norm"):
-            continue  # their first layers are bounded over any input only
+        if folder.name in ("roberta", "cohere__qk_norm") or 0 not in real.attending:
+            continue  # their first layers are bounded over any input only, or do not attend
+        if getattr(real.attention(0), "sinks", None) is not None:
+            continue  # contexts of token ids are built without a sink
         draw = np.random.default_rng(0)
         contexts = []
         for _ in range(CONTEXTS):

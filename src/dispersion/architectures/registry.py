@@ -2,38 +2,69 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from dispersion.architectures import (
+    afmoe,
+    apertus,
+    arcee,
     bert,
+    bitnet,
     cohere,
+    cohere2,
+    dots1,
+    ernie4_5,
+    ernie4_5_moe,
+    exaone4,
+    exaone_moe,
+    flex_olmo,
+    flint,
     gemma,
     gemma2,
     gemma3_text,
+    glm,
+    glm4,
+    glm4_moe,
     gpt2,
     gpt_neox,
     gpt_oss,
     granite,
+    granite_swa,
+    granitemoe,
+    granitemoe_swa,
+    granitemoehybrid,
+    helium,
+    hy_v3,
+    lfm2,
     llama,
+    minimax,
+    minimax_m2,
     mistral,
     mixtral,
     nemotron,
     olmo,
     olmo2,
     olmo3,
+    olmo_hybrid,
     olmoe,
     phi3,
     qwen2,
     qwen2_moe,
     qwen3,
     qwen3_moe,
+    qwen3_next,
     roberta,
+    seed_oss,
     smollm3,
+    solar_open,
     stablelm,
     starcoder2,
 )
 from dispersion.architectures.ledger import refuse_quantised
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
+from dispersion.architectures.towers import language_model
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
@@ -43,30 +74,58 @@ if TYPE_CHECKING:
 FAMILIES: tuple[Family, ...] = tuple(
     module.FAMILY
     for module in (
+        afmoe,
+        apertus,
+        arcee,
         bert,
+        bitnet,
         cohere,
+        cohere2,
+        dots1,
+        ernie4_5,
+        ernie4_5_moe,
+        exaone4,
+        exaone_moe,
+        flex_olmo,
+        flint,
         gemma,
         gemma2,
         gemma3_text,
+        glm,
+        glm4,
+        glm4_moe,
         gpt2,
         gpt_neox,
         gpt_oss,
         granite,
+        granite_swa,
+        granitemoe,
+        granitemoe_swa,
+        granitemoehybrid,
+        helium,
+        hy_v3,
+        lfm2,
         llama,
+        minimax,
+        minimax_m2,
         mistral,
         mixtral,
         nemotron,
         olmo,
         olmo2,
         olmo3,
+        olmo_hybrid,
         olmoe,
         phi3,
         qwen2,
         qwen2_moe,
         qwen3,
         qwen3_moe,
+        qwen3_next,
         roberta,
+        seed_oss,
         smollm3,
+        solar_open,
         stablelm,
         starcoder2,
     )
@@ -89,17 +148,22 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
     """
     family = _find(checkpoint)
     refuse_quantised(checkpoint)
-    return family.read(checkpoint, layers)
+    if checkpoint.config.get("model_type") not in family.nested:
+        return family.read(checkpoint, layers)
+    inner, towers = language_model(checkpoint)
+    refuse_quantised(inner)
+    found = family.read(inner, layers)
+    return replace(found, skipped=(*found.skipped, *towers))
 
 
 def families() -> tuple[FamilyInfo, ...]:
     """Every supported family, by name."""
-    return tuple(FamilyInfo(f.name, f.model_types, f.notes) for f in FAMILIES)
+    return tuple(FamilyInfo(f.name, (*f.model_types, *f.nested), f.notes) for f in FAMILIES)
 
 
 def supported_model_types() -> tuple[str, ...]:
     """Every supported value of model_type, sorted."""
-    return tuple(sorted(name for family in FAMILIES for name in family.model_types))
+    return tuple(sorted(name for family in families() for name in family.model_types))
 
 
 def _find(checkpoint: Checkpoint) -> Family:
@@ -112,8 +176,16 @@ def _find(checkpoint: Checkpoint) -> Family:
         for family in FAMILIES:
             if model_type in family.model_types:
                 return family
+            if model_type in family.nested:
+                if not isinstance(config.get("text_config"), dict):
+                    got = shown(repr(config.get("text_config")))
+                    msg = f"text_config in config.json must be an object. Got {got}."
+                    raise CheckpointError(msg)
+                return family
         nested = " (its language model is nested in text_config)" if "text_config" in config else ""
-        raise UnsupportedError(_refusal(f"model_type {shown(repr(model_type))}{nested}"))
+        raise UnsupportedError(
+            _refusal(f"model_type {shown(repr(model_type))}{nested}", model_type)
+        )
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         msg = f"architectures in config.json must be a list of names. Got {shown(repr(names))}."
@@ -122,7 +194,9 @@ def _find(checkpoint: Checkpoint) -> Family:
         if any(_prefix(name) in family.classes for name in names):
             return family
     if names:
-        raise UnsupportedError(_refusal(f"architecture {shown(', '.join(names))}"))
+        raise UnsupportedError(
+            _refusal(f"architecture {shown(', '.join(names))}", names[0].lower())
+        )
     msg = "config.json must have model_type. Got neither model_type nor architectures; add it."
     raise CheckpointError(msg)
 
@@ -135,6 +209,8 @@ def _prefix(name: str) -> str:
     return name.partition("For")[0]
 
 
-def _refusal(what: str) -> str:
-    names = ", ".join(supported_model_types())
-    return f"{what} is not supported. Supported model types: {names}."
+def _refusal(what: str, name: str) -> str:
+    known = supported_model_types()
+    near = get_close_matches(name, known, n=3)
+    nearest = f" Nearest: {', '.join(near)}." if near else ""
+    return f"{what} is not supported.{nearest} `dispersion families` lists all {len(known)}."

@@ -1,4 +1,7 @@
-"""Which layers see all keys and which a sliding window, in the old and the new config dialect."""
+"""Which layers see all keys and which a sliding window, in the old and the new config dialect.
+
+Rules for models that mix softmax attention with other layers are in `hybrids`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.text import shown
-from dispersion.config import flag, integer
+from dispersion.config import flag, integer, positive
 from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.rotary import LAYER_TYPES
 
@@ -21,11 +24,21 @@ FULL, SLIDING = LAYER_TYPES
 
 @dataclass(frozen=True)
 class LayerKind:
-    """The layer's type, by which nested rope parameters are found, its window, and if it turns."""
+    """One layer's attention.
+
+    Attributes:
+        layer_type: the type by which nested rope parameters are found.
+        window: number of keys a query sees, or None for all.
+        rotates: whether positions turn queries and keys.
+        attends: whether the layer has softmax attention at all.
+        theta: base of the rotation in this layer alone, or None for the config's.
+    """
 
     layer_type: str
     window: int | None = None
     rotates: bool = True
+    attends: bool = True
+    theta: float | None = None
 
 
 def full(config: Config, layers: int) -> tuple[LayerKind, ...]:  # noqa: ARG001
@@ -44,6 +57,15 @@ def where_stated(config: Config, layers: int) -> tuple[LayerKind, ...]:
     return (
         full(config, layers) if config.get("sliding_window") is None else everywhere(config, layers)
     )
+
+
+def where_absent(window: int) -> WindowRule:
+    """`sliding_window` on every layer, with a default of its own."""
+
+    def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        return (LayerKind(SLIDING, integer(config, "sliding_window", window)),) * layers
+
+    return rule
 
 
 def where_used(config: Config, layers: int) -> tuple[LayerKind, ...]:
@@ -99,11 +121,125 @@ def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> Wi
     """
 
     def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        step = period if key is None else integer(config, key, period)
+        stated = config.get("layer_types") is not None
+        step = period if key is None or stated else integer(config, key, period)
         types = [SLIDING if (i + 1) % step else FULL for i in range(layers)]
         return _kinds(config, types, _window(config, absent))
 
     return rule
+
+
+def full_where(is_full: Callable[[int, int], bool], *, absent: int = 4096) -> WindowRule:
+    """Full layers where `is_full(index, layers)` and no `layer_types` say otherwise."""
+
+    def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        types = [FULL if is_full(i, layers) else SLIDING for i in range(layers)]
+        return _kinds(config, types, _window(config, absent))
+
+    return rule
+
+
+def from_layer(key: str, default: int) -> WindowRule:
+    """Layers from the one that `key` names on slide, where `sliding_window` is not null."""
+
+    def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        window = _window(config)
+        first = integer(config, key, default, minimum=0)
+        types = [SLIDING if window is not None and i >= first else FULL for i in range(layers)]
+        return _kinds(config, types, window)
+
+    return rule
+
+
+def still_where_full(rule: WindowRule) -> WindowRule:
+    """The layers of another rule; those that see every key do not rotate."""
+
+    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        return tuple(replace(k, rotates=k.layer_type == SLIDING) for k in rule(config, layers))
+
+    return still
+
+
+def still_beside_sliding(rule: WindowRule) -> WindowRule:
+    """As `still_where_full`, but with a null `sliding_window` every layer is full and rotates."""
+
+    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        if _window(config) is None:
+            return _kinds(config, [FULL] * layers, None)
+        return still_where_full(rule)(config, layers)
+
+    return still
+
+
+def still_unless(rule: WindowRule, key: str, value: str) -> WindowRule:
+    """The layers of another rule, which rotate only where `key` of the config has this value."""
+
+    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        stated = config.get(key)
+        if stated is not None and not isinstance(stated, str):
+            msg = f"{key} in config.json must be a name or null. Got {shown(repr(stated))}."
+            raise CheckpointError(msg)
+        return tuple(replace(k, rotates=stated == value) for k in rule(config, layers))
+
+    return still
+
+
+def still_unless_turned(rule: WindowRule) -> WindowRule:
+    """The layers of another rule; a null `rope_theta` in `rope_parameters` turns none of them."""
+
+    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        rope = config.get("rope_scaling") or config.get("rope_parameters")
+        null = isinstance(rope, dict) and "rope_theta" in rope and rope["rope_theta"] is None
+        return tuple(replace(k, rotates=not null) for k in rule(config, layers))
+
+    return still
+
+
+def slide_where_stated(rule: WindowRule) -> WindowRule:
+    """The layers of another rule, all within `sliding_window` where the config sets it."""
+
+    def slide(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        stated = config.get("sliding_window") is not None
+        window = integer(config, "sliding_window") if stated else None
+        return tuple(replace(k, window=window) for k in rule(config, layers))
+
+    return slide
+
+
+def still_where_zero(rule: WindowRule, key: str, silent: Callable[[int, int], bool]) -> WindowRule:
+    """The layers of another rule; those for which `key` lists 0 do not rotate.
+
+    `silent(index, layers)` says which rest where the key is absent.
+    """
+
+    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        kinds = theta_by_layer(rule, key)(config, layers)
+        stated = config.get(key) is not None
+        return tuple(
+            replace(k, theta=None, rotates=k.rotates if stated else not silent(i, layers))
+            for i, k in enumerate(kinds)
+        )
+
+    return still
+
+
+def theta_by_layer(rule: WindowRule, key: str) -> WindowRule:
+    """The layers of another rule; `key` lists a base of the rotation for each, 0 for none."""
+
+    def based(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        kinds = rule(config, layers)
+        stated = config.get(key)
+        if stated is None:
+            return kinds
+        if not isinstance(stated, list) or len(stated) != layers:
+            msg = f"{key} in config.json must list {layers} layers. Got {shown(repr(stated))}."
+            raise CheckpointError(msg)
+        thetas = [None if t == 0 else positive({key: t}, key) for t in stated]
+        return tuple(
+            replace(k, rotates=t is not None, theta=t) for k, t in zip(kinds, thetas, strict=True)
+        )
+
+    return based
 
 
 def _window(config: Config, absent: int = 4096) -> int | None:
