@@ -386,9 +386,9 @@ BAD_CONFIGS = {
     ),
     "family": ({"model_type": "lama"}, UnsupportedError, "lama.*Nearest: .*llama.*families"),
     "nested": (
-        {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
+        {"model_type": "llava", "text_config": {"model_type": "llama"}},
         UnsupportedError,
-        "text_config.*gemma3_text",
+        "llava.*nested in text_config.*families",
     ),
     "no type": ({"model_type": ...}, CheckpointError, "model_type"),
     "class": (

@@ -804,6 +804,7 @@ FAMILIES += tuple(
             "Gemma3nText",
             lambda s: (
                 gemma3(s)
+                | few(s)
                 | {
                     "hidden_size_per_layer_input": 2,
                     "vocab_size_per_layer_input": 4,
@@ -821,7 +822,7 @@ FAMILIES += tuple(
                 gemma3(s)
                 | {
                     "hidden_size_per_layer_input": 2,
-                    "vocab_size_per_layer_input": 4,
+                    "vocab_size_per_layer_input": s.vocab,
                     "global_head_dim": 2 * s.head_dim,
                     "num_global_key_value_heads": 1,
                     "attention_k_eq_v": True,

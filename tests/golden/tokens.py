@@ -18,6 +18,8 @@ from real import Real, _calls, last_row
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 CONTEXTS, LENGTH = 6, 12
+# Their first layers are bounded over any input only.
+ANY_INPUT = ("roberta", "cohere__qk_norm", "gemma3n_text", "muse_spark_text")
 
 
 def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
@@ -38,8 +40,8 @@ def main() -> None:
     record = {}
     for folder in sorted(p for p in DATA.iterdir() if (p / "config.json").is_file()):
         real = Real.open(folder)
-        if folder.name in ("roberta", "cohere__qk_norm") or 0 not in real.attending:
-            continue  # their first layers are bounded over any input only, or do not attend
+        if folder.name in ANY_INPUT or 0 not in real.attending:
+            continue
         if getattr(real.attention(0), "sinks", None) is not None:
             continue  # contexts of token ids are built without a sink
         draw = np.random.default_rng(0)

@@ -2,7 +2,8 @@
 
 from dispersion.architectures import ledger
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.windows import full_every, still_where_full
+from dispersion.architectures.resting import still_where_full
+from dispersion.architectures.windows import full_every
 
 FAMILY = Decoder(
     names={

@@ -1,7 +1,8 @@
 """Cohere 2 (Command R7B, Command A): Cohere 1 with sliding layers, which alone rotate."""
 
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.windows import full_every, still_where_full
+from dispersion.architectures.resting import still_where_full
+from dispersion.architectures.windows import full_every
 from dispersion.rotary import RopeRule
 
 FAMILY = Decoder(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger, windows
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
+from dispersion.architectures.nested_rope import check_nested, with_own_base, without_flat
 from dispersion.architectures.scales import (
     embedding_factor,
     float32_factor,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     Config = Mapping[str, Any]
 
-FLAT_ROPE = ("rope_theta", "rope_scaling", "rope_local_base_freq", "partial_rotary_factor")
-
 NAMING = ledger.Naming(
     stack="layers",
     module="self_attn",
@@ -56,22 +55,23 @@ NAMING = ledger.Naming(
 )
 
 
-def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict) and bool(value)
-
-
 class Reader:
     """One config read through a family's description."""
 
     def __init__(self, rules: Decoder, checkpoint: Checkpoint) -> None:
         config = checkpoint.config
         if rules.rope_nested:
-            config = {k: v for k, v in config.items() if k not in FLAT_ROPE}
+            config = without_flat(config)
         self.rules, self.checkpoint, self.config = rules, checkpoint, config
         for key in rules.refused:
             if (got := config.get(key)) not in (None, False):
                 msg = f"{key}={shown(repr(got))} in config.json is not supported for this model."
                 raise UnsupportedError(msg)
+        # Whatever the family, its code then lets queries see later tokens.
+        if config.get("is_causal", True) is not True and rules.bidirectional != "always":
+            got = shown(repr(config["is_causal"]))
+            msg = f"is_causal in config.json must be true for this model. Got {got}: not supported."
+            raise UnsupportedError(msg)
         self.layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
         self.width = integer(config, "hidden_size")
         if rules.heads is None:
@@ -201,17 +201,17 @@ class Reader:
         return self.rotations[key]
 
     def _turned(self, kind: LayerKind, head_dim: int) -> Rotary | None:
-        stated, default = self.config, self.rules.partial
+        stated: Config = self.config
+        default = self.rules.partial
         if default is not None and self.config.get("partial_rotary_factor") is None:
             stated = {**self.config, "partial_rotary_factor": default}
         silent = self.config.get("rope_parameters") is None and not self.config.get("rope_scaling")
         if self.rules.rope_absent is not None and silent:
             key = "rope_parameters" if self.rules.rope_nested else "rope_scaling"
             stated = {**stated, key: self.rules.rope_absent}
-        if kind.theta is not None:
-            parts = {k: stated.get(k) for k in ("rope_parameters", "rope_scaling")}
-            based = {k: v | {"rope_theta": kind.theta} for k, v in parts.items() if _is_object(v)}
-            stated = {**stated, "rope_theta": kind.theta, **based}
+        stated = with_own_base(stated, kind)
+        if self.rules.rope_nested:
+            check_nested(stated, kind)
         rotary = rotary_from_config(stated, kind.layer_type, head_dim, self.rules.rope)
         still = rotary is not None and bool(rotary.unrotated.size)
         if default is None:

@@ -5,7 +5,8 @@ rotates.
 """
 
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.windows import full_every, still_beside_sliding
+from dispersion.architectures.resting import still_beside_sliding
+from dispersion.architectures.windows import full_every
 
 FAMILY = Decoder(
     bias=False,

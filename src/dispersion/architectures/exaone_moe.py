@@ -1,7 +1,8 @@
 """EXAONE 4 with experts (K-EXAONE): the same attention behind an RMSNorm."""
 
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.windows import full_every, still_beside_sliding
+from dispersion.architectures.resting import still_beside_sliding
+from dispersion.architectures.windows import full_every
 
 FAMILY = Decoder(
     bias=False,

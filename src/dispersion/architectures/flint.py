@@ -1,7 +1,8 @@
 """Flint: a headwise QK norm and a learned sink for each head; only sliding layers rotate."""
 
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.windows import full_where, still_where_full
+from dispersion.architectures.resting import still_where_full
+from dispersion.architectures.windows import full_where
 
 
 def _full(layer: int, layers: int) -> bool:

@@ -5,7 +5,8 @@ in the denominator does.
 """
 
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.windows import full_where, theta_by_layer
+from dispersion.architectures.resting import theta_by_layer
+from dispersion.architectures.windows import full_where
 
 FAMILY = Decoder(
     eps=1e-5,

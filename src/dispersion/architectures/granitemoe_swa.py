@@ -2,7 +2,8 @@
 
 from dispersion.architectures import ledger
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.windows import full_where, theta_by_layer
+from dispersion.architectures.resting import theta_by_layer
+from dispersion.architectures.windows import full_where
 
 FAMILY = Decoder(
     multiplier_key="attention_multiplier",

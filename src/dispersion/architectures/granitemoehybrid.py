@@ -3,7 +3,7 @@
 from dispersion.architectures import ledger
 from dispersion.architectures.decoder import Decoder
 from dispersion.architectures.hybrids import LINEAR, Mixed
-from dispersion.architectures.windows import still_unless
+from dispersion.architectures.resting import still_unless
 
 FAMILY = Decoder(
     multiplier_key="attention_multiplier",

@@ -9,7 +9,8 @@ from dispersion.architectures import ledger
 from dispersion.architectures.decoder import Decoder
 from dispersion.architectures.decoder_reader import Reader
 from dispersion.architectures.hybrids import LINEAR, Mixed
-from dispersion.architectures.windows import FULL, still_unless_turned
+from dispersion.architectures.resting import still_unless_turned
+from dispersion.architectures.windows import FULL
 from dispersion.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Models with images or sound: the language model in them, without its towers.
 
-A text token's attention is that of the language model alone. Towers have attention of their own,
-which is not looked at.
+What is said of such a model holds of contexts of text: there attention is causal and positions
+count tokens. Towers have attention of their own, which is not looked at.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which layers see all keys and which a sliding window, in the old and the new config dialect.
 
-Rules for models that mix softmax attention with other layers are in `hybrids`.
+Which layers do not rotate is in `resting`, which have no softmax attention in `hybrids`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.text import shown
-from dispersion.config import flag, integer, positive
+from dispersion.config import flag, integer
 from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.rotary import LAYER_TYPES
 
@@ -48,7 +48,7 @@ def full(config: Config, layers: int) -> tuple[LayerKind, ...]:  # noqa: ARG001
 
 def everywhere(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """`sliding_window` on every layer, unless it is null."""
-    window = _window(config)
+    window = sliding_window(config)
     return (LayerKind(FULL if window is None else SLIDING, window),) * layers
 
 
@@ -76,12 +76,12 @@ def where_used(config: Config, layers: int) -> tuple[LayerKind, ...]:
 
 def alternate_first_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """With `use_sliding_window`, every other layer up to `max_window_layers` slides."""
-    window = _window(config) if flag(config, "use_sliding_window", default=False) else None
+    window = sliding_window(config) if flag(config, "use_sliding_window", default=False) else None
     end = integer(config, "max_window_layers", 28, minimum=0)
     types = [
         SLIDING if window is not None and i < end and i % 2 == 0 else FULL for i in range(layers)
     ]
-    return _kinds(config, types, window)
+    return kinds_of(config, types, window)
 
 
 def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
@@ -102,16 +102,16 @@ def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
     stated = used and config.get("sliding_window") is not None
     window = integer(config, "sliding_window") if stated else None
     types = [SLIDING if window is not None and not r else FULL for r in rotates]
-    kinds = _kinds(config, types, window)
+    kinds = kinds_of(config, types, window)
     return tuple(replace(k, rotates=bool(r)) for k, r in zip(kinds, rotates, strict=True))
 
 
 def after_full_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """Qwen's rule: with `use_sliding_window`, layers from `max_window_layers` on slide."""
-    window = _window(config) if flag(config, "use_sliding_window", default=False) else None
+    window = sliding_window(config) if flag(config, "use_sliding_window", default=False) else None
     first = integer(config, "max_window_layers", 28, minimum=0)
     types = [SLIDING if window is not None and i >= first else FULL for i in range(layers)]
-    return _kinds(config, types, window)
+    return kinds_of(config, types, window)
 
 
 def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> WindowRule:
@@ -124,7 +124,7 @@ def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> Wi
         stated = config.get("layer_types") is not None
         step = period if key is None or stated else integer(config, key, period)
         types = [SLIDING if (i + 1) % step else FULL for i in range(layers)]
-        return _kinds(config, types, _window(config, absent))
+        return kinds_of(config, types, sliding_window(config, absent))
 
     return rule
 
@@ -134,7 +134,7 @@ def full_where(is_full: Callable[[int, int], bool], *, absent: int = 4096) -> Wi
 
     def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
         types = [FULL if is_full(i, layers) else SLIDING for i in range(layers)]
-        return _kinds(config, types, _window(config, absent))
+        return kinds_of(config, types, sliding_window(config, absent))
 
     return rule
 
@@ -143,56 +143,12 @@ def from_layer(key: str, default: int) -> WindowRule:
     """Layers from the one that `key` names on slide, where `sliding_window` is not null."""
 
     def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        window = _window(config)
+        window = sliding_window(config)
         first = integer(config, key, default, minimum=0)
         types = [SLIDING if window is not None and i >= first else FULL for i in range(layers)]
-        return _kinds(config, types, window)
+        return kinds_of(config, types, window)
 
     return rule
-
-
-def still_where_full(rule: WindowRule) -> WindowRule:
-    """The layers of another rule; those that see every key do not rotate."""
-
-    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        return tuple(replace(k, rotates=k.layer_type == SLIDING) for k in rule(config, layers))
-
-    return still
-
-
-def still_beside_sliding(rule: WindowRule) -> WindowRule:
-    """As `still_where_full`, but with a null `sliding_window` every layer is full and rotates."""
-
-    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        if _window(config) is None:
-            return _kinds(config, [FULL] * layers, None)
-        return still_where_full(rule)(config, layers)
-
-    return still
-
-
-def still_unless(rule: WindowRule, key: str, value: str) -> WindowRule:
-    """The layers of another rule, which rotate only where `key` of the config has this value."""
-
-    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        stated = config.get(key)
-        if stated is not None and not isinstance(stated, str):
-            msg = f"{key} in config.json must be a name or null. Got {shown(repr(stated))}."
-            raise CheckpointError(msg)
-        return tuple(replace(k, rotates=stated == value) for k in rule(config, layers))
-
-    return still
-
-
-def still_unless_turned(rule: WindowRule) -> WindowRule:
-    """The layers of another rule; a null `rope_theta` in `rope_parameters` turns none of them."""
-
-    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        rope = config.get("rope_scaling") or config.get("rope_parameters")
-        null = isinstance(rope, dict) and "rope_theta" in rope and rope["rope_theta"] is None
-        return tuple(replace(k, rotates=not null) for k in rule(config, layers))
-
-    return still
 
 
 def slide_where_stated(rule: WindowRule) -> WindowRule:
@@ -206,50 +162,15 @@ def slide_where_stated(rule: WindowRule) -> WindowRule:
     return slide
 
 
-def still_where_zero(rule: WindowRule, key: str, silent: Callable[[int, int], bool]) -> WindowRule:
-    """The layers of another rule; those for which `key` lists 0 do not rotate.
-
-    `silent(index, layers)` says which rest where the key is absent.
-    """
-
-    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        kinds = theta_by_layer(rule, key)(config, layers)
-        stated = config.get(key) is not None
-        return tuple(
-            replace(k, theta=None, rotates=k.rotates if stated else not silent(i, layers))
-            for i, k in enumerate(kinds)
-        )
-
-    return still
-
-
-def theta_by_layer(rule: WindowRule, key: str) -> WindowRule:
-    """The layers of another rule; `key` lists a base of the rotation for each, 0 for none."""
-
-    def based(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        kinds = rule(config, layers)
-        stated = config.get(key)
-        if stated is None:
-            return kinds
-        if not isinstance(stated, list) or len(stated) != layers:
-            msg = f"{key} in config.json must list {layers} layers. Got {shown(repr(stated))}."
-            raise CheckpointError(msg)
-        thetas = [None if t == 0 else positive({key: t}, key) for t in stated]
-        return tuple(
-            replace(k, rotates=t is not None, theta=t) for k, t in zip(kinds, thetas, strict=True)
-        )
-
-    return based
-
-
-def _window(config: Config, absent: int = 4096) -> int | None:
-    # Most config classes take 4096 where the key is absent; null means no window.
+def sliding_window(config: Config, absent: int = 4096) -> int | None:
+    """The window, `absent` where there is no such key; null means none."""
     if "sliding_window" in config and config["sliding_window"] is None:
         return None
     return integer(config, "sliding_window", absent)
 
 
-def _kinds(config: Config, types: list[str], window: int | None) -> tuple[LayerKind, ...]:
+def kinds_of(config: Config, types: list[str], window: int | None) -> tuple[LayerKind, ...]:
+    """Layers of these types, or of those that `layer_types` of the config lists."""
     stated = config.get("layer_types")
     if stated is not None:
         if not isinstance(stated, list) or len(stated) != len(types):
