@@ -86,7 +86,8 @@ class Replayed:
         exact = self.reached["exact"]
         for name, value in self.reached.items():
             # Logits off by at most a move a coefficient p by at most p·(e^{2a} − 1).
-            slack = math.expm1(2 * self.allowed[name]) * value
+            # Beyond some tens of logits it allows everything.
+            slack = math.expm1(min(2 * self.allowed[name], 99.0)) * value
             if value < self.claimed - slack:
                 wrong.append(f"{where}: {name} reaches {value:.9g}, claimed {self.claimed:.9g}")
             if value > self.ceiling + slack:
@@ -133,6 +134,7 @@ def missed(folder: Path, layer: int, head: Head, states: NDArray[np.float64]) ->
     norm = real.norm(layer)
     if norm is None:
         return 0.0
+    states = states / getattr(real.config, "attention_in_multiplier", 1.0)
     gain = 1.0 if reach.gain is None else reach.gain
     shift = 0.0 if reach.bias is None else reach.bias
     raw = (states - shift) / gain
