@@ -56,15 +56,18 @@ def rotated(name):
 
 def partial(name):
     """Whether a head has coordinates that turn and others that do not."""
-    layers = plan(open_checkpoint(DATA / name)).layers
-    first = next(iter(layers[0].heads()))[2].rotary
-    return first is not None and first.unrotated.size > 0
+    return any(r is not None and r.unrotated.size for r in rotations(name).values())
 
 
-def two_sided(name):
-    """Whether queries see later keys too: ascent asks the last one alone, the bound them all."""
+@cache
+def first_heads(name):
+    """The first head of each layer that can be read."""
     layers = plan(open_checkpoint(DATA / name)).layers
-    return not next(iter(layers[0].heads()))[2].causal
+    return {layer.layer: next(iter(layer.heads()))[2] for layer in layers}
+
+
+def rotations(name):
+    return {layer: head.rotary for layer, head in first_heads(name).items()}
 
 
 def gain_only(name):
@@ -98,7 +101,7 @@ def test_without_rotation_the_bound_is_attained(name):
 @pytest.mark.parametrize("name", [n for n in GOLDEN if rotated(n)])
 def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
     most = 1.0001 if gain_only(name) else 1.02
-    if config(name)["model_type"] == "olmoe":
+    if config(name)["model_type"] in ("olmoe", "minimax_m2"):
         most = 1.02  # behind a norm, what a QK norm sees is not so large that its ε is nothing
     if partial(name):
         most = 1.2  # behind a LayerNorm's bias, coordinates that do not turn are bounded apart
@@ -109,10 +112,11 @@ def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
 @pytest.mark.parametrize("name", [n for n in GOLDEN if rotated(n)])
 def test_exact_offsets_are_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
-        turns = config(name)["model_type"] != "smollm3" or certified.layer == 0
+        turns = rotations(name)[certified.layer] is not None
         assert certified.spread_kind == ("exact" if turns else "free")
         reached = max(recorded["spread"][str(n)], certified.spread.lower)
-        most = 1.2 if two_sided(name) else 1.05
+        # The last query of a context sees one side only, the bound holds of those that see both.
+        most = 1.05 if first_heads(name)[certified.layer].causal else 1.2
         assert certified.spread.upper <= most * reached, (n, recorded)
 
 
@@ -120,7 +124,9 @@ def test_exact_offsets_are_near_what_ascent_reached(name):
 def test_witnesses_come_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
         # Not equal: key biases, and norms under QK norm, are not searched to the end.
-        least = 0.8 if two_sided(name) and rotated(name) else 0.9
+        least = 0.86 if name == "kolibri1" else 0.9
+        if rotated(name) and not first_heads(name)[certified.layer].causal:
+            least = 0.8
         assert certified.spread.lower >= least * recorded["spread"][str(n)], (n, recorded)
 
 
@@ -132,29 +138,24 @@ def test_recorded_contexts_stay_below_the_ceilings(name):
         head = certified[context["layer"], context["head"]]
         ceiling = head.results[0].ceiling
         assert context["coefficient"] <= ceiling.upper * (1 + ROUNDING)
-        assert head.results[0].verdict is (
-            Verdict.WITNESSED if ceiling.lower >= 0.5 else Verdict.UNRESOLVED
-        )
-
-
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+        expected = Verdict.WITNESSED if ceiling.lower >= 0.5 else Verdict.UNRESOLVED
+        if ceiling.upper < 0.5:  # where a sink has most of it
+            expected = Verdict.RULED_OUT
+        assert head.results[0].verdict is expected
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_nothing_is_refused_and_every_head_is_answered(name):
-    layers, heads = (
-        next(value for key in keys if (value := config(name).get(key)) is not None)
-        for keys in (LAYERS, HEADS)
-    )
+    heads = {(h["layer"], h["head"]) for h in record(name)["heads"]}
     refused = [layer for each, layer in REFUSED if each == name]
+    unbounded = {layer for each, layer in UNBOUNDED if each == name}
     for found in audited(name, "free").values():
         assert found.complete == (name not in {place[0] for place in UNBOUNDED | REFUSED})
         assert len(found.refused) == len(refused)
         assert found.left_out == ()
-        assert len(found.heads) == (layers - len(refused)) * heads
-        unbounded = {(name, h.layer) for h in found.heads if math.isinf(h.spread.upper)}
-        assert unbounded == {place for place in UNBOUNDED if place[0] == name}
+        assert {h.layer for h in found.heads if math.isinf(h.spread.upper)} == unbounded
+        without = {(layer, head) for layer in unbounded for _, head in heads}
+        assert {(h.layer, h.head) for h in found.heads} == heads | without
         assert sum(s.count for s in found.skipped) < len(open_checkpoint(DATA / name).names)
         assert all(s.reason for s in found.skipped)
 
@@ -166,7 +167,7 @@ def test_windows_are_those_of_the_real_masks(name):
         visible = shapes[str(n)]["visible"][certified.layer]
         assert visible == min(n, certified.window or n)
         ceiling = rigor.max_coefficient(visible, certified.spread.upper).upper
-        if config(name)["model_type"] == "gpt_oss":  # a sink takes a share of its own
+        if first_heads(name)[certified.layer].sink is not None:  # it takes a share of its own
             assert certified.results[0].ceiling.upper < ceiling
         else:
             assert certified.results[0].ceiling.upper == pytest.approx(ceiling, rel=1e-12)

@@ -86,7 +86,7 @@ def whitening(real: Real, layer: int) -> tuple[Tensor, Tensor]:
     over all heads behind a norm. Elsewhere the identity.
     """
     norm = real.norm(layer)
-    if norm is not None and real.config.model_type != "olmoe":
+    if norm is not None and real.config.model_type not in ("olmoe", "minimax_m2"):
         return torch.eye(real.width), torch.eye(real.width)
 
     def inverse_root(weight: Tensor) -> Tensor:
@@ -178,9 +178,9 @@ def ascend(
     What a shorter context reached stays reachable: `shorter` joins the last rounds.
     """
     n = len(visible)
-    everything = plan(real.heads, visible, rotary=real.rotary, each=1)
+    everything = plan(real.heads_in(layer), visible, rotary=real.rotary, each=1)
     each = max(1, min(budget, most) // len(everything.head))
-    everything = plan(real.heads, visible, rotary=real.rotary, each=each)
+    everything = plan(real.heads_in(layer), visible, rotary=real.rotary, each=each)
     if len(everything.head) > most:
         everything = everything.take(torch.randperm(len(everything.head))[:most].sort().values)
     # a first pass over all pairs of positions, then longer ones over ever fewer
@@ -198,9 +198,9 @@ def ascend(
         current, z = current.take(rows), z[rows]
     found = [
         in_context(real, layer, h, z[h : h + 1], current.take(torch.tensor([h])), visible)
-        for h in range(real.heads)
+        for h in range(real.heads_in(layer))
     ]
-    return found, len(everything.head) // real.heads
+    return found, len(everything.head) // real.heads_in(layer)
 
 
 def in_context(real: Real, layer: int, head: int, z: Tensor, plan: Plan, visible: Tensor) -> Found:
@@ -241,7 +241,7 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
     first, second, still = real.pairs(layer)
     if len(still):
         return free_phase_and_still(real, layer, first, second, still, restarts)
-    head = torch.arange(real.heads).repeat_interleave(restarts)
+    head = torch.arange(real.heads_in(layer)).repeat_interleave(restarts)
     positions = torch.zeros(len(head), 2, dtype=torch.long)
 
     def value(z: Tensor, head: Tensor) -> Tensor:
@@ -260,14 +260,14 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
         head, z = head[rows], z[rows]
     z = polish(lambda z: value(z, head), z)
     values = value(z, head)
-    return [2 * float(values[head == h].max()) for h in range(real.heads)]
+    return [2 * float(values[head == h].max()) for h in range(real.heads_in(layer))]
 
 
 def free_phase_and_still(
     real: Real, layer: int, first: Tensor, second: Tensor, still: Tensor, restarts: int
 ) -> list[float]:
     """`free_phase` where some coordinates do not turn: top key, bottom key and query are sought."""
-    head = torch.arange(real.heads).repeat_interleave(restarts)
+    head = torch.arange(real.heads_in(layer)).repeat_interleave(restarts)
 
     def value(z: Tensor, head: Tensor) -> Tensor:
         states = real.states(layer, raw(real, layer, z))
@@ -296,4 +296,4 @@ def free_phase_and_still(
         head, z = head[rows], z[rows]
     z = polish(lambda z: value(z, head), z)
     values = value(z, head)
-    return [float(values[head == h].max()) for h in range(real.heads)]
+    return [float(values[head == h].max()) for h in range(real.heads_in(layer))]

@@ -135,6 +135,7 @@ def missed(folder: Path, layer: int, head: Head, states: NDArray[np.float64]) ->
     norm = real.norm(layer)
     if norm is None:
         return 0.0
+    states = states / getattr(real.config, "attention_in_multiplier", 1.0)
     gain = 1.0 if reach.gain is None else reach.gain
     shift = 0.0 if reach.bias is None else reach.bias
     raw = (states - shift) / gain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,6 +62,7 @@ class Family:
     gain_offset: float = 0.0
     targets: tuple[float, ...] = field(default=(3.0, 60.0))
     dropped: str | None = None  # a part of the bare model that is not saved
+    lengths: tuple[int, ...] | None = None  # None for those of the size
 
     def build(self, size: Size) -> Any:
         config = getattr(transformers, self.kind.replace("ForText", "") + "Config")
@@ -73,9 +74,9 @@ class Family:
 
     @property
     def model_class(self) -> str:
-        if self.kind == "Gemma3Text":
-            return "Gemma3ForCausalLM"
-        return self.kind + self.head
+        # a model of text alone has no class of its own with a head
+        kind = self.kind if self.head == "Model" else self.kind.removesuffix("Text")
+        return kind + self.head
 
 
 def decoder(size: Size, **more: Any) -> dict[str, Any]:
@@ -177,6 +178,16 @@ def gemma3(size: Size) -> dict[str, Any]:
     )
 
 
+SIGLIP = {
+    "hidden_size": 8,
+    "intermediate_size": 4,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "image_size": 4,
+    "patch_size": 2,
+}
+
+
 def old_gemma3(config: dict[str, Any]) -> dict[str, Any]:
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope["full_attention"]["rope_theta"]
@@ -255,6 +266,71 @@ def old_gpt_neox(config: dict[str, Any]) -> dict[str, Any]:
     config["torch_dtype"] = config.pop("dtype")
     config.pop("attention_bias")
     return config
+
+
+def mixed(size: Size, other: str = "linear_attention") -> list[str]:
+    """Layer types, one without softmax attention and full ones in turn."""
+    return [(other, "full_attention")[i % 2] for i in range(size.layers)]
+
+
+def deltas(size: Size) -> dict[str, Any]:
+    """The smallest gated delta net that runs."""
+    return {
+        "linear_conv_kernel_dim": 2,
+        "linear_key_head_dim": 4,
+        "linear_value_head_dim": 4,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 2,
+        "layer_types": mixed(size),
+    }
+
+
+def routed(config: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Two tiny experts by the names of DeepSeek's descendants."""
+    return (
+        experts(config)
+        | {"n_routed_experts": 2, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
+        | {"first_k_dense_replace": 1}
+        | more
+    )
+
+
+def few(size: Size) -> dict[str, Any]:
+    """Three query heads on one key head, where room is short."""
+    return {"hidden_size": 3 * size.head_dim, "num_attention_heads": 3, "num_key_value_heads": 1}
+
+
+def three(size: Size, **more: Any) -> dict[str, Any]:
+    return llama(size, **few(size) | more)
+
+
+def granite_moe(size: Size, **more: Any) -> dict[str, Any]:
+    more = {"num_local_experts": 2, "num_experts_per_tok": 1, "attention_bias": False} | more
+    return three(size, attention_multiplier=0.21875, embedding_multiplier=6.0, **more)
+
+
+def mamba(size: Size) -> dict[str, Any]:
+    return {
+        "mamba_n_heads": 3,
+        "mamba_n_groups": 1,
+        "mamba_d_state": 4,
+        "mamba_d_conv": 2,
+        "mamba_expand": 1,
+        "mamba_d_head": size.head_dim,
+        "mamba_chunk_size": 8,
+    }
+
+
+def sliding(size: Size, **more: Any) -> dict[str, Any]:
+    return {"sliding_window": size.window, "layer_types": kinds(size)} | more
+
+
+def by_layer(*, partial: float, rope_type: str = "default") -> dict[str, Any]:
+    """Rotations nested by layer type; full layers turn in part."""
+    full = {"rope_type": rope_type, "rope_theta": 50000.0, "partial_rotary_factor": partial}
+    return {"sliding_attention": {"rope_type": "default", "rope_theta": 500.0}} | {
+        "full_attention": full
+    }
 
 
 def longrope(size: Size) -> dict[str, Any]:
@@ -639,6 +715,371 @@ FAMILIES = (
     ),
     Family("clip_vision_model", "CLIPVision", vision, head="Model"),
     Family("clip_text_model", "CLIPText", bert, head="Model"),
+    Family("glm", "Glm", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=True)),
+    Family("glm4", "Glm4", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=False)),
+    Family("glm4_moe", "Glm4Moe", lambda s: routed(partial(s, 0.5, attention_bias=True, **few(s)))),
+    Family(
+        "glm4_moe__qk_norm",
+        "Glm4Moe",
+        lambda s: routed(partial(s, 0.5, use_qk_norm=True, **few(s))),
+        qk_norm="headwise",
+    ),
+    Family("cohere2", "Cohere2", lambda s: llama(s, **sliding(s))),
+    Family("ernie4_5", "Ernie4_5", lambda s: decoder(s, head_dim=s.head_dim, use_bias=True)),
+    Family(
+        "ernie4_5_moe",
+        "Ernie4_5_Moe",
+        lambda s: three(
+            s, moe_num_experts=2, moe_k=1, moe_num_shared_experts=1, moe_intermediate_size=4
+        ),
+    ),
+    Family("exaone4", "Exaone4", lambda s: llama(s, **sliding(s)), qk_norm="headwise"),
+    Family(
+        "exaone4__no_window",
+        "Exaone4",
+        lambda s: llama(s, sliding_window=None, layer_types=["full_attention"] * s.layers),
+        qk_norm="headwise",
+    ),
+    Family(
+        "exaone_moe",
+        "ExaoneMoe",
+        lambda s: experts(three(s, **sliding(s)), num_shared_experts=1),
+        qk_norm="headwise",
+    ),
+    Family("apertus", "Apertus", llama_scaled, qk_norm="headwise"),
+    Family("arcee", "Arcee", llama),
+    Family("seed_oss", "SeedOss", lambda s: decoder(s, head_dim=s.head_dim)),
+    Family("helium", "Helium", lambda s: llama(s, head_dim=s.head_dim)),
+    Family(
+        "dots1",
+        "Dots1",
+        lambda s: routed(three(s, sliding_window=s.window, max_window_layers=1)),
+        qk_norm="headwise",
+    ),
+    Family(
+        "hy_v3",
+        "HYV3",
+        lambda s: experts(decoder(s, head_dim=s.head_dim), num_shared_experts=1),
+        qk_norm="headwise",
+    ),
+    Family("solar_open", "SolarOpen", lambda s: routed(three(s, head_dim=s.head_dim))),
+)
+
+# With fewer pairs of positions, for what differs from the above in little that depends on them.
+SHORTER = (8, 32)
+FAMILIES += tuple(
+    replace(family, lengths=SHORTER)
+    for family in (
+        Family("bitnet", "BitNet", llama),
+        Family("granitemoe", "GraniteMoe", granite_moe),
+        Family(
+            "granitemoeshared",
+            "GraniteMoeShared",
+            lambda s: granite_moe(s, shared_intermediate_size=4),
+        ),
+        Family(
+            "granitemoehybrid",
+            "GraniteMoeHybrid",
+            lambda s: granite_moe(s, shared_intermediate_size=4, layer_types=mixed(s), **mamba(s)),
+        ),
+        Family(
+            "granitemoehybrid__rope",
+            "GraniteMoeHybrid",
+            lambda s: granite_moe(
+                s,
+                shared_intermediate_size=4,
+                layer_types=mixed(s),
+                position_embedding_type="rope",
+                **mamba(s),
+            ),
+        ),
+        Family(
+            "granite_swa",
+            "GraniteSWA",
+            lambda s: granite(s) | sliding(s, layer_rope_theta=[300.0, 0.0]),
+        ),
+        Family(
+            "granitemoe_swa",
+            "GraniteMoeSWA",
+            lambda s: (
+                granite_moe(s, shared_intermediate_size=4)
+                | sliding(s, layer_rope_theta=[5000.0, 300.0])
+            ),
+        ),
+        Family(
+            "minimax",
+            "MiniMax",
+            lambda s: llama(
+                s,
+                head_dim=s.head_dim,
+                num_local_experts=2,
+                num_experts_per_tok=1,
+                layer_types=mixed(s),
+                block_size=4,
+                **few(s),
+            ),
+        ),
+        Family(
+            "minimax_m2",
+            "MiniMaxM2",
+            lambda s: partial(
+                s, 0.5, head_dim=s.head_dim, num_local_experts=2, num_experts_per_tok=1, **few(s)
+            ),
+            qk_norm="layerwise",
+        ),
+        Family("flex_olmo", "FlexOlmo", lambda s: experts(three(s)), qk_norm="layerwise"),
+        Family("olmo_hybrid", "OlmoHybrid", lambda s: llama(s) | deltas(s), qk_norm="layerwise"),
+        Family(
+            "olmo_hybrid__no_rope",
+            "OlmoHybrid",
+            lambda s: (
+                llama(s, rope_parameters={"rope_type": "default", "rope_theta": None}) | deltas(s)
+            ),
+            qk_norm="layerwise",
+        ),
+        Family(
+            "qwen3_next",
+            "Qwen3Next",
+            lambda s: (
+                experts(
+                    partial(s, 0.5, head_dim=s.head_dim, **few(s)),
+                    shared_expert_intermediate_size=4,
+                )
+                | deltas(s)
+            ),
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family(
+            "lfm2",
+            "Lfm2",
+            lambda s: three(s, layer_types=mixed(s, "conv"), conv_L_cache=2, block_multiple_of=4),
+            qk_norm="headwise",
+        ),
+        Family(
+            "afmoe",
+            "Afmoe",
+            lambda s: experts(
+                three(s, head_dim=s.head_dim, mup_enabled=True, num_shared_experts=1, **sliding(s))
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "flint",
+            "Flint",
+            lambda s: experts(
+                decoder(s, head_dim=s.head_dim, **sliding(s)), shared_expert_intermediate_size=4
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "kolibri1",
+            "Kolibri1",
+            lambda s: decoder(
+                s,
+                head_dim=s.head_dim,
+                num_experts=2,
+                num_experts_per_tok=1,
+                moe_intermediate_size=4,
+                shared_expert_intermediate_size=4,
+                **sliding(s),
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "mimo_v2_flash",
+            "MiMoV2Flash",
+            lambda s: experts(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    v_head_dim=4,
+                    num_key_value_heads=1,
+                    n_routed_experts=2,
+                    n_group=1,
+                    topk_group=1,
+                    rope_parameters=by_layer(partial=0.5),
+                    **sliding(s),
+                )
+            ),
+        ),
+        Family(
+            "laguna",
+            "Laguna",
+            lambda s: experts(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    num_attention_heads_per_layer=[2, 4],
+                    shared_expert_intermediate_size=4,
+                    rope_parameters=by_layer(partial=0.5),
+                    **sliding(s),
+                )
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "lfm3",
+            "Lfm3",
+            lambda s: three(
+                s,
+                head_dim=s.head_dim,
+                num_hidden_layers=s.layers + 1,
+                sliding_window=s.window,
+                layer_types=["conv", *kinds(s)],
+                conv_L_cache=2,
+                rope_parameters=by_layer(rope_type="proportional", partial=0.5),
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "qwen3_5_text",
+            "Qwen3_5Text",
+            lambda s: (
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    rope_parameters={
+                        "rope_type": "default",
+                        "rope_theta": 5000.0,
+                        "partial_rotary_factor": 0.5,
+                        "mrope_section": [1, 1, 0],
+                    },
+                    **few(s),
+                )
+                | deltas(s)
+            ),
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family(
+            "qwen3_5_moe_text",
+            "Qwen3_5MoeText",
+            lambda s: (
+                experts(
+                    decoder(
+                        s,
+                        head_dim=s.head_dim,
+                        rope_parameters={
+                            "rope_type": "default",
+                            "rope_theta": 5000.0,
+                            "partial_rotary_factor": 0.5,
+                            "mrope_section": [1, 1, 0],
+                        },
+                        **few(s),
+                    ),
+                    shared_expert_intermediate_size=4,
+                )
+                | deltas(s)
+            ),
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family(
+            "recurrent_gemma",
+            "RecurrentGemma",
+            lambda s: partial(
+                s,
+                0.5,
+                block_types=["recurrent", "attention"],
+                lru_width=4 * s.heads,
+                attention_window_size=s.window,
+            ),
+            gain_offset=1.0,
+        ),
+        Family(
+            "falcon_h1",
+            "FalconH1",
+            lambda s: three(
+                s,
+                key_multiplier=0.375,
+                attention_in_multiplier=1.5,
+                embedding_multiplier=5.0,
+                **mamba(s) | {"mamba_n_heads": 2, "mamba_d_head": 4, "mamba_d_ssm": 8},
+            ),
+        ),
+        Family(
+            "openai_privacy_filter",
+            "OpenAIPrivacyFilter",
+            lambda s: stretched(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    num_local_experts=2,
+                    num_experts_per_tok=1,
+                    sliding_window=s.window,
+                    rope_parameters=yarn(150000.0, truncate=False),
+                )
+            ),
+            head="Model",
+        ),
+        Family(
+            "muse_spark_text",
+            "MuseSparkText",
+            lambda s: decoder(
+                s,
+                head_dim=s.head_dim,
+                qk_scale_factor=2.5,
+                num_local_experts=2,
+                num_experts_per_tok=1,
+                moe_hidden_size=4,
+                moe_intermediate_size=4,
+                layer_rope_theta=[5000.0, 0.0],
+                **sliding(s),
+            ),
+            head="Model",
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family(
+            "gemma3n_text",
+            "Gemma3nText",
+            lambda s: (
+                gemma3(s)
+                | few(s)
+                | {
+                    "hidden_size_per_layer_input": 2,
+                    "vocab_size_per_layer_input": 4,
+                    "altup_num_inputs": 2,
+                    "laurel_rank": 2,
+                    "num_kv_shared_layers": 0,
+                }
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "gemma4_text",
+            "Gemma4Text",
+            lambda s: (
+                gemma3(s)
+                | {
+                    "hidden_size_per_layer_input": 2,
+                    "vocab_size_per_layer_input": s.vocab,
+                    "global_head_dim": 2 * s.head_dim,
+                    "num_global_key_value_heads": 1,
+                    "attention_k_eq_v": True,
+                    "rope_parameters": by_layer(rope_type="proportional", partial=0.25),
+                }
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "gemma3",
+            "Gemma3",
+            lambda s: {
+                "text_config": gemma3(s) | few(s),
+                "vision_config": SIGLIP,
+                "mm_tokens_per_image": 1,
+            },
+            head="ForConditionalGeneration",
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family("vaultgemma", "VaultGemma", gemma2, gain_offset=1.0),
+        Family(
+            "diffllama", "DiffLlama", lambda s: decoder(s, head_dim=s.head_dim, attention_bias=True)
+        ),
+    )
 )
 
 

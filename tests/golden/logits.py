@@ -31,8 +31,11 @@ def logits(folder: Path) -> list[Any]:
     """Rows by layer and head."""
     torch.set_default_dtype(torch.float64)
     real = Real.open(folder)
-    rows = []
+    rows: list[Any] = []
     for layer in range(real.layers):
+        if layer not in real.attending:
+            rows.append([])
+            continue
         states = real.states(layer, torch.from_numpy(directions(real.width))).unsqueeze(0)
         rotation = real.rotation(layer, torch.tensor([POSITIONS]))
         with torch.no_grad():

@@ -12,6 +12,7 @@ import json
 import shutil
 import time
 import zlib
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,14 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     """Scale queries so that free-phase spreads run from small to large over layers and heads."""
     torch.set_default_dtype(torch.float64)
     real = Real.open(folder)
-    count = real.layers * (1 if family.qk_norm == "headwise" else real.heads)
+    count = len(real.attending) * (1 if family.qk_norm == "headwise" else real.heads)
     low, high = torch.tensor(family.targets).log()
     targets = torch.linspace(float(low), float(high), count).exp()
     targets = iter(targets[torch.randperm(count, generator=generator)].tolist())
     places = real.places
-    bare = Real(getattr(model, places.base, model), exact=True)
-    for layer in range(real.layers):
+    bare = getattr(model, places.base, model)
+    bare = Real(getattr(bare, "language_model", bare), exact=True)
+    for layer in real.attending:
         if hasattr(real.attention(layer), "attn_logit_softcapping"):
             real.attention(layer).attn_logit_softcapping = None
         if not real.bounded(layer):
@@ -69,13 +71,13 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
         reached = free_phase(real, layer, restarts=24)
         attention = bare.attention(layer)
         if family.qk_norm == "headwise":
-            norm = walk(attention, places.query_norm)
+            norm = getattr(attention, places.query_norm, None)
             factor = next(targets) / max(reached)
-            for parameter in norm.parameters():
-                gain = parameter is not getattr(norm, "bias", None)
-                multiply(parameter, factor, family.gain_offset if gain else 0.0)
+            for name, parameter in [] if norm is None else norm.named_parameters():
+                # without a gain the config says how large logits are
+                multiply(parameter, factor, 0.0 if name == "bias" else family.gain_offset)
             continue
-        for head in range(real.heads):
+        for head in range(real.heads_in(layer)):
             factor = next(targets) / reached[head]
             if family.qk_norm == "layerwise":
                 gain = attention.q_norm.weight
@@ -121,14 +123,14 @@ def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
     witnesses: list[dict[str, Any]] = []
     restarts: dict[int, list[int]] = {n: [] for n in lengths}
     casts = singles = 0.0
-    for layer in filter(real.bounded, range(real.layers)):
-        phases = free_phase(real, layer) if real.rotary else [None] * real.heads
+    for layer in filter(real.bounded, real.attending):
+        phases = free_phase(real, layer) if real.rotary else [None] * real.heads_in(layer)
         reached: dict[int, list[Found]] = {}
         for n in lengths:
             shorter = [found for each in reached.values() for found in each]
             reached[n], tried = ascend(real, layer, masks[n][layer], shorter, most=most)
             restarts[n].append(tried)
-        for head in range(real.heads):
+        for head in range(real.heads_in(layer)):
             record: dict[str, Any] = {"layer": layer, "head": head}
             record["spread"] = {str(n): reached[n][head].value for n in lengths}
             if phases[head] is not None:
@@ -139,7 +141,7 @@ def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
                 casts = max(casts, difference(real, plain, layer, head, found))
                 singles = max(singles, difference(real, single, layer, head, found))
         n = lengths[0]
-        head = max(range(real.heads), key=lambda h: reached[n][h].value)
+        head = max(range(real.heads_in(layer)), key=lambda h: reached[n][h].value)
         witnesses.append(witness(real, layer, head, reached[n][head], masks[n][layer]))
     return {
         "lengths": {
@@ -219,16 +221,17 @@ def make(family: Family, scale: str, seed: int, out: Path, most: int) -> None:
     started = time.perf_counter()
     own = zlib.crc32(f"{family.name}/{scale}/{seed}".encode())
     folder = out / family.name
-    save(family, SCALES[scale], folder, torch.Generator().manual_seed(own))
+    size = SCALES[scale]
+    save(family, size, folder, torch.Generator().manual_seed(own))
     record = {"family": family.name, "scale": scale, "seed": seed}
-    record |= attack(folder, SCALES[scale], own, most)
+    record |= attack(folder, replace(size, lengths=family.lengths or size.lengths), own, most)
     checked(folder, record)
     (folder / "adversarial.json").write_text(compact(record))
-    size = sum(p.stat().st_size for p in folder.iterdir())
-    assert scale != "tiny" or size <= LIMIT, (family.name, size)
+    total = sum(p.stat().st_size for p in folder.iterdir())
+    assert scale != "tiny" or total <= LIMIT, (family.name, total)
     top = [max(h["spread"].values()) for h in record["heads"]]
     print(
-        f"{family.name:28} {size:6} B  spreads {min(top):6.2f}..{max(top):6.2f}  "
+        f"{family.name:28} {total:6} B  spreads {min(top):6.2f}..{max(top):6.2f}  "
         f"{record['arithmetic']}  {time.perf_counter() - started:.0f} s",
         flush=True,
     )

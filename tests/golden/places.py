@@ -20,6 +20,8 @@ class Places:
         base: the attribute of a model with a head that holds the bare model.
         query_norm: the norm of queries within the attention module.
         interleaved: whether neighbouring coordinates turn together.
+        mark: an attribute that only modules with softmax attention have, where others stand at the
+            same place; None where none do.
     """
 
     layers: str = "layers"
@@ -30,9 +32,15 @@ class Places:
     base: str = "model"
     query_norm: str = "q_norm"
     interleaved: bool = False
+    mark: str | None = None
 
-    def module(self, model: Any, layer: int) -> Any:
-        return walk(model, f"{self.layers}.{layer}.{self.attention}")
+    def module(self, model: Any, layer: int) -> Any | None:
+        """The attention of a layer; None where it has no softmax attention."""
+        try:
+            found = walk(model, f"{self.layers}.{layer}.{self.attention}")
+        except AttributeError:
+            return None
+        return found if self.mark is None or hasattr(found, self.mark) else None
 
     def norm_of(self, model: Any, layer: int) -> Any | None:
         if layer == 0 and self.first is not None:
@@ -63,6 +71,8 @@ BERT = Places(
     base="bert",
 )
 PHI = Places(query_norm="q_layernorm")
+LFM = replace(PHI, norm="operator_norm")
+NEIGHBOURS = Places(interleaved=True)
 
 
 def places(config: Any) -> Places:
@@ -87,11 +97,13 @@ def places(config: Any) -> Places:
 VIT = Places(attention="attention", norm="layernorm_before", base="vit")
 TOWER = Places(layers="encoder.layers", norm="layer_norm1", base="vision_model")
 PLACES = {
+    "apertus": Places(norm="attention_layernorm"),
     "bert": BERT,
     "clip_text_model": replace(TOWER, base="text_model"),
     "clip_vision_model": TOWER,
     "codegen": replace(GPT, interleaved=True),
-    "cohere": Places(interleaved=True),
+    "cohere": NEIGHBOURS,
+    "cohere2": NEIGHBOURS,
     "dbrx": Places(
         layers="blocks",
         attention="norm_attn_norm.attn",
@@ -108,15 +120,25 @@ PLACES = {
         base="distilbert",
     ),
     "electra": replace(BERT, base="electra"),
+    "ernie4_5": NEIGHBOURS,
+    "ernie4_5_moe": NEIGHBOURS,
     "esm": replace(BERT, norm="attention.LayerNorm", behind=False, first=None, base="esm"),
+    "glm": NEIGHBOURS,
+    "glm4": NEIGHBOURS,
     "gpt2": GPT,
     "gpt_bigcode": GPT,
     "gpt_neo": replace(GPT, attention="attn.attention"),
     "gpt_neox": Places(attention="attention", base="gpt_neox"),
     "gptj": replace(GPT, interleaved=True),
+    "helium": NEIGHBOURS,
+    "lfm2": LFM,
+    "lfm3": LFM,
+    "minimax": Places(mark="scaling"),
     "modernbert": Places(attention="attn", norm="attn_norm", first="embeddings.norm"),
+    "openai_privacy_filter": NEIGHBOURS,
     "persimmon": PHI,
     "phi": PHI,
+    "recurrent_gemma": Places(attention="temporal_block", norm="temporal_pre_norm", mark="scaling"),
     "roberta": replace(BERT, base="roberta"),
     "siglip_vision_model": TOWER,
     "stablelm": PHI,

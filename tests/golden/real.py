@@ -28,15 +28,22 @@ if TYPE_CHECKING:
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
+ROPES = ("rotary_emb", "rotary_embeddings")
 RAW_SCALE = 1000.0  # raw states are this many times larger than needed, so that ε does not matter
 _calls: list[dict[str, Any]] = []  # in the order in which attention was reached
 
 
 def _record(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    _calls.append({"query": query, "key": key, "mask": mask, **kwargs})
-    return torch.zeros_like(query).transpose(1, 2).contiguous(), None
+    _calls.append({"query": query, "key": key, "mask": attention_mask, **kwargs})
+    # values may be narrower than queries
+    return query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1]), None
 
 
 def _record_falcon(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Tensor:
@@ -94,6 +101,7 @@ class Real:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = AutoModel.from_pretrained(folder, config=config, dtype=dtype)
+        model = getattr(model, "language_model", model)  # beside a tower for images
         if hasattr(model.config, "num_experts_per_tok"):
             model.set_experts_implementation("eager")  # others know no float64
         model = model.to(dtype).eval().requires_grad_(requires_grad=False)
@@ -103,10 +111,13 @@ class Real:
                 module = self.attention(layer)
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
-        if (rope := self.rope) is not None:
-            name = next(n for n, module in model.named_children() if module is rope)
-            with self._precision():  # frequencies too in float64
-                setattr(model, name, type(rope)(model.config))
+        with self._precision():  # frequencies too in float64
+            for owner in (model, *(self.attention(layer) for layer in self.attending)):
+                for name in ROPES:
+                    if (rope := getattr(owner, name, None)) is not None:
+                        setattr(owner, name, type(rope)(model.config))
+            for i, each in enumerate(getattr(model, "rotary_embs", ())):
+                model.rotary_embs[i] = type(each)(each.config)
         return self
 
     def _precision(self) -> Any:
@@ -125,8 +136,18 @@ class Real:
         return self.config.num_hidden_layers
 
     @property
+    def attending(self) -> list[int]:
+        """Layers with softmax attention."""
+        return [i for i in range(self.layers) if self.attention(i) is not None]
+
+    @property
     def heads(self) -> int:
         return self.config.num_attention_heads
+
+    def heads_in(self, layer: int) -> int:
+        """Query heads of one layer."""
+        listed = getattr(self.config, "num_attention_heads_per_layer", None)
+        return listed[layer] if listed else self.heads
 
     @property
     def width(self) -> int:
@@ -142,7 +163,12 @@ class Real:
 
     @property
     def rotary(self) -> bool:
-        return self.rope is not None
+        return self.inside or self.rope is not None
+
+    @property
+    def inside(self) -> bool:
+        """Whether attention modules turn positions themselves."""
+        return hasattr(self.attention(self.attending[0]), "rotary_emb")
 
     @property
     def learned(self) -> int | None:
@@ -156,22 +182,41 @@ class Real:
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Which coordinates of a head turn together: first ones, second ones, those left alone."""
-        size = getattr(self.config, "head_dim", None) or self.width // self.heads
+        size = getattr(self.attention(layer), "head_dim", None) or self.width // self.heads
         rope = getattr(self.config, "rope_parameters", None) or {}
-        turned = int(size * rope.get("partial_rotary_factor", 1.0))
-        turned = getattr(self.config, "rotary_dim", turned)
-        if not getattr(self.attention(layer), "use_rope", True):
+        kinds = getattr(self.config, "layer_types", None)
+        rope = rope.get(kinds[layer], rope) if kinds else rope
+        absent = 0.334 if self.config.model_type == "mimo_v2_flash" else 1.0
+        turned = int(size * rope.get("partial_rotary_factor", absent))
+        if not rope:
+            turned = getattr(self.config, "rotary_dim", turned)
+        if not self.turns(layer):
             turned = 0
         half = torch.arange(turned // 2)
+        if rope.get("rope_type") == "proportional":  # its pairs span the whole head
+            rest = torch.arange(turned // 2, size // 2)
+            return half, half + size // 2, torch.cat((rest, rest + size // 2))
         if self.places.interleaved:
             return 2 * half, 2 * half + 1, torch.arange(turned, size)
         return half, half + turned // 2, torch.arange(turned, size)
+
+    def turns(self, layer: int) -> bool:
+        """Whether positions turn queries and keys: at another position they differ."""
+        if not self.rotary:
+            return False
+        states = self.states(layer, torch.eye(self.width)[:1]).unsqueeze(0)
+        with torch.no_grad():
+            at = [
+                self.call(layer, states, self.rotation(layer, torch.tensor([[p]]))) for p in (0, 1)
+            ]
+        return not torch.equal(at[0]["query"], at[1]["query"])
 
     @cached_property
     def places(self) -> Places:
         return places(self.config)
 
-    def attention(self, layer: int) -> Any:
+    def attention(self, layer: int) -> Any | None:
+        """The attention module; None in layers without softmax attention."""
         return self.places.module(self.model, layer)
 
     def norm(self, layer: int) -> Any | None:
@@ -191,23 +236,41 @@ class Real:
         if norm is None:
             return raw
         with self._precision():
-            return norm(raw)
+            return norm(raw) * getattr(self.config, "attention_in_multiplier", 1.0)
 
-    def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        """cos and sin at (batch, n) positions, from the model's own rotary module."""
-        if self.rope is None:
+    def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | Tensor | None:
+        """cos and sin at (batch, n) positions, from the model's own rotary module.
+
+        The positions themselves where attention modules turn them.
+        """
+        if not self.rotary:
             return None
+        if self.inside:
+            return positions
         dummy = torch.zeros(1, dtype=self.dtype)
+        thetas = getattr(self.config, "layer_rope_theta", None)
+        if thetas and not thetas[layer]:
+            return None
+        if thetas and hasattr(self.model, "rotary_embs"):
+            return self._based(thetas[layer], positions)
         kinds = getattr(self.rope, "layer_types", None)
         args = (self.config.layer_types[layer],) if kinds else ()
         with self._precision():
             return self.rope(dummy, positions, *args)
 
+    def _based(self, theta: float, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of the one module among several that has this base."""
+        for module in self.model.rotary_embs:
+            if module.config.rope_parameters["rope_theta"] == theta:
+                with self._precision():
+                    return module(torch.zeros(1, dtype=self.dtype), positions)
+        raise AssertionError(theta)
+
     def call(
         self,
         layer: int,
         states: Tensor,
-        rotation: tuple[Tensor, Tensor] | None,
+        rotation: tuple[Tensor, Tensor] | Tensor | None,
         mask: Tensor | None = None,
         implementation: str = "recorded",
     ) -> Any:
@@ -216,7 +279,11 @@ class Real:
         With `implementation="eager"` it returns the module's own attention weights instead.
         """
         kwargs: dict[str, Any] = {"attention_mask": mask}
-        if rotation is not None:
+        if hasattr(self.config, "num_kv_shared_layers"):
+            kwargs["shared_kv_states"] = {}
+        if isinstance(rotation, Tensor):
+            kwargs["position_ids"] = rotation
+        elif rotation is not None or hasattr(self.model, "rotary_emb"):  # None is an answer too
             kwargs["position_embeddings"] = rotation
         if self.config.model_type == "falcon":
             kwargs["alibi"] = None
@@ -226,7 +293,9 @@ class Real:
             output = self.attention(layer)(states, **kwargs)
         if implementation == "eager":
             return output[1]
-        return _calls.pop()
+        found = _calls[-1]
+        _calls.clear()
+        return found
 
     @contextlib.contextmanager
     def _recording(self, recorded: bool) -> Iterator[None]:
@@ -249,21 +318,26 @@ class Real:
         if not hasattr(self.config, "vocab_size"):
             return [None] * self.layers  # images
         with torch.no_grad(), self._recording(recorded=True):
-            if self.config.model_type == "clip_text_model":  # takes no embeddings
-                self.model(input_ids=torch.zeros(1, n, dtype=torch.long))
+            # two models take no embeddings, or not these alone
+            by_ids = self.config.model_type == "clip_text_model"
+            if by_ids or hasattr(self.config, "vocab_size_per_layer_input"):
+                self.model(input_ids=torch.ones(1, n, dtype=torch.long))
             else:
                 size = self.model.get_input_embeddings().embedding_dim
                 self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype))
-        found = [call["mask"] for call in _calls]
+        each = len(_calls) // len(self.attending)  # DiffLlama's layers call it twice
+        found = dict(zip(self.attending, (c["mask"] for c in _calls[::each]), strict=True))
         _calls.clear()
-        return found
+        return [found.get(layer) for layer in range(self.layers)]
 
     def visible(self, n: int) -> list[Tensor]:
-        """Per layer, which of the n keys the last query sees."""
-        return [
+        """Per layer, which of the n keys the last query sees; none without softmax attention."""
+        attending = self.attending
+        masks = [
             torch.ones(n, dtype=torch.bool) if m is None else m[0, 0, -1] == 0
             for m in self.masks(n)
         ]
+        return [m if i in attending else torch.zeros_like(m) for i, m in enumerate(masks)]
 
 
 def grouped(call: dict[str, Any]) -> tuple[Tensor, Tensor]:

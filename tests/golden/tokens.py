@@ -42,10 +42,10 @@ def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
 
 def bounded(folder: Path) -> bool:
     """Whether the first layer is bounded over token ids, and not over any input only."""
-    layers = plan(open_checkpoint(folder), layers=frozenset({0})).layers
-    if not layers or layers[0].embedding is None:
+    first = plan(open_checkpoint(folder)).layers[0]  # not the model's where that has no softmax
+    if first.layer or first.embedding is None:
         return False
-    norm = next(iter(layers[0].heads()))[2].reach.query_norm
+    norm = next(iter(first.heads()))[2].reach.query_norm
     return norm is None or not norm.centred
 
 

@@ -10,7 +10,7 @@ from dispersion.architectures.ledger import account
 from dispersion.architectures.plans import LayerPlan, Plan
 from dispersion.architectures.quantised import packed_modules
 from dispersion.checkpoint.text import shown
-from dispersion.errors import ArgumentError, CheckpointError
+from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +33,8 @@ def assemble(
     learned_positions: int | None = None,
     position_table: str | None = None,
     position_rows: int | None = None,
+    without: frozenset[int] = frozenset(),
+    unread: Mapping[int, str] | None = None,
 ) -> Plan:
     """Describe every layer asked for, check shapes, account for all tensors.
 
@@ -48,9 +50,11 @@ def assemble(
         learned_positions: the longest context the position table allows, or None.
         position_table: that table's name behind the prefix.
         position_rows: its rows, where not all of them are positions of tokens.
+        without: layers that have no softmax attention.
+        unread: layers whose attention is refused, and why.
 
     Raises:
-        ArgumentError: a layer asked for does not exist.
+        ArgumentError: a layer asked for does not exist, or none of them has softmax attention.
         CheckpointError: file and config disagree, or a tensor is missing.
         UnsupportedError: all attention asked for is quantised.
     """
@@ -61,10 +65,24 @@ def assemble(
         if not 0 <= index < layers:
             msg = f"layers must lie in 0..{layers - 1} for this model. Got {index}."
             raise ArgumentError(msg)
-    prefix = naming.find_prefix(checkpoint, layers)
+    attending = [i for i in range(layers) if i not in without]
+    if not attending:
+        msg = f"{shown(checkpoint.source)} must have a layer with softmax attention. Got none."
+        raise CheckpointError(msg)
+    prefix = naming.find_prefix(checkpoint, attending)
     naming.check_layers(checkpoint, prefix, layers, layers_key)
-    wanted = [i for i in range(layers) if asked is None or i in asked]
-    attentions = [describe(prefix, i) for i in wanted]
+    wanted = [i for i in attending if asked is None or i in asked]
+    if not wanted:
+        msg = (
+            "layers must name a layer with softmax attention. Got none; this model's are "
+            f"{', '.join(map(str, attending))}."
+        )
+        raise ArgumentError(msg)
+    unread = {i: why for i, why in (unread or {}).items() if i in wanted}
+    attentions = [describe(prefix, i) for i in wanted if i not in unread]
+    if not attentions:
+        msg = f"layers must name a layer that can be read. Got none: {next(iter(unread.values()))}."
+        raise UnsupportedError(msg)
     packed = packed_modules(checkpoint, attentions)
     for attention in attentions:
         if attention.module not in packed:
@@ -77,9 +95,16 @@ def assemble(
                 f"tensor {shown(name)} must have {rows} rows to fit config.json. Got shape {shape}."
             )
             raise CheckpointError(msg)
-    quantised = bool(checkpoint.config.get("quantization_config"))
     sorted_out = account(
-        checkpoint.names, naming, prefix, attentions, already=packed, quantised=quantised
+        checkpoint.names,
+        naming,
+        prefix,
+        attentions,
+        already=packed,
+        quantised=bool(checkpoint.config.get("quantization_config")),
+        without=without,
+        unread=unread,
+        past=layers,
     )
     return Plan(
         family=family,

@@ -90,6 +90,7 @@ class Attention:
         input_norm: the norm whose output the projections read, or None.
         layerwise: whether a QK norm treats all heads together.
         eps: the ε of the QK norms.
+        input_factor: factor between the norm and the projections; its square is in `scale`.
         sinks: tensor of one learned sink logit for each query head, or None.
         embedding: the token embedding that enters this layer, or None for layers after the first.
         The other fields are those of `Head`.
@@ -106,6 +107,7 @@ class Attention:
     rotary: Rotary | None = None
     layerwise: bool = False
     eps: float = 0.0
+    input_factor: float = 1.0
     soft_cap: float | None = None
     window: int | None = None
     causal: bool = True
@@ -294,7 +296,7 @@ def _reach(
     gain = norm[0]
     return Reach(
         width=attention.width,
-        radius=math.sqrt(attention.width),
+        radius=math.sqrt(attention.width) * attention.input_factor,
         gain=None if gain is None else gain + before.gain_offset,
         bias=norm[1],
         centred=before.kind == "layer",

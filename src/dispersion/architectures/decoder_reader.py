@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dispersion.architectures import ledger
+from dispersion.architectures import ledger, windows
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
+from dispersion.architectures.nested_rope import check_nested, with_own_base, without_flat
 from dispersion.architectures.scales import (
     embedding_factor,
     float32_factor,
     inverse_root,
     times,
 )
+from dispersion.architectures.sizes import Sizes
 from dispersion.checkpoint.text import shown
 from dispersion.config import flag, integer, positive
 from dispersion.embedding import EmbeddingInput
@@ -47,6 +50,7 @@ NAMING = ledger.Naming(
         r"norm\.(weight|bias)": ledger.FINAL_NORM,
         r"(.+\.)?lm_head\..+": ledger.HEAD,
         r"rotary_emb\.inv_freq|rope_freqs\.weight": ledger.FREQUENCIES,
+        r"(.+\.)?mtp(\..+|_.+)": ledger.DRAFT,
     },
 )
 
@@ -56,14 +60,24 @@ class Reader:
 
     def __init__(self, rules: Decoder, checkpoint: Checkpoint) -> None:
         config = checkpoint.config
+        if rules.rope_nested:
+            config = without_flat(config)
         self.rules, self.checkpoint, self.config = rules, checkpoint, config
         for key in rules.refused:
             if (got := config.get(key)) not in (None, False):
                 msg = f"{key}={shown(repr(got))} in config.json is not supported for this model."
                 raise UnsupportedError(msg)
+        # Whatever the family, its code then lets queries see later tokens.
+        if config.get("is_causal", True) is not True and rules.bidirectional != "always":
+            got = shown(repr(config["is_causal"]))
+            msg = f"is_causal in config.json must be true for this model. Got {got}: not supported."
+            raise UnsupportedError(msg)
         self.layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
         self.width = integer(config, "hidden_size")
-        self.heads = integer(config, "num_attention_heads")
+        if rules.heads is None:
+            self.heads = integer(config, "num_attention_heads")
+        else:
+            self.heads = integer(config, "num_attention_heads", rules.heads)
         # null means as many as query heads; an absent key means the class's own default.
         absent = rules.key_heads if "num_key_value_heads" not in config else None
         self.key_heads = integer(config, "num_key_value_heads", absent or self.heads)
@@ -71,7 +85,8 @@ class Reader:
         self.head_dim = self._head_dim()
         self.bidirectional = self._bidirectional()
         self.kinds = rules.window(config, self.layers)
-        self.scale, self.soft_cap = self._scale(), self._soft_cap()
+        self.sizes = self._sizes()
+        self.soft_cap = self._soft_cap()
         key = "max_position_embeddings"
         stated = config.get(key) is not None
         self.max_positions = integer(config, key) if stated else None
@@ -85,19 +100,36 @@ class Reader:
         )
         # GGUF files store the factor itself where Hugging Face files store factor - 1.
         self.gain_offset = 0.0 if checkpoint.gain_is_multiplier else rules.gain_offset
-        self.rotations: dict[str, Rotary | None] = {}
+        self.rotations: dict[tuple[LayerKind, int], Rotary | None] = {}
 
     def plan(self, name: str, asked: frozenset[int] | None) -> Plan:
+        rules = self.rules
+        naming = replace(
+            NAMING,
+            module=rules.module,
+            near=(rules.input_norm,) if rules.pre_norm else (),
+            inside={**NAMING.inside, **rules.names},
+        )
         return assemble(
             self.checkpoint,
-            NAMING,
+            naming,
             self._attention,
             family=name,
             layers=self.layers,
             layers_key="num_hidden_layers",
             asked=asked,
             facts={"max_positions": self.max_positions},
+            without=frozenset(i for i, kind in enumerate(self.kinds) if not kind.attends),
+            unread=self._unread(),
         )
+
+    def _unread(self) -> dict[int, str]:
+        """Layers whose keys come from states of another layer."""
+        shared = {} if self.rules.shared is None else self.rules.shared(self.config, self.kinds)
+        return {
+            layer: f"its keys are those of layer {owner}, made from other states than its queries"
+            for layer, owner in shared.items()
+        }
 
     def _head_dim(self) -> int:
         absent = self.rules.head_dim if "head_dim" not in self.config else None
@@ -105,8 +137,18 @@ class Reader:
             return split(self.width, self.heads, "hidden_size", "num_attention_heads")
         return integer(self.config, "head_dim", absent)
 
+    def _sizes(self) -> list[Sizes]:
+        """Of each layer; the config's own where a family knows no others."""
+        alike = Sizes(self.heads, self.key_heads, self.head_dim)
+        if self.rules.sizes is None:
+            return [alike] * self.layers
+        rule = self.rules.sizes
+        return [rule(self.config, alike, i, kind) for i, kind in enumerate(self.kinds)]
+
     def _bidirectional(self) -> bool:
         key = "use_bidirectional_attention"
+        if self.rules.bidirectional == "always":
+            return True
         if self.rules.bidirectional is None or not flag(self.config, key, default=False):
             return False
         if self.rules.bidirectional == "refused":
@@ -114,11 +156,32 @@ class Reader:
             raise UnsupportedError(msg)
         return True
 
-    def _scale(self) -> Enclosure:
+    def _scale(self, head_dim: int) -> Enclosure:
+        scale = self._plain_scale(head_dim)
+        factors = self.rules.factor_keys
+        if self.rules.input_factor_key is not None:
+            factors = (*factors, (self.rules.input_factor_key, 1.0, 2))
+        for key, default, power in factors:
+            for _ in range(power):
+                scale = times(scale, Enclosure.exact(positive(self.config, key, default)))
+        return scale
+
+    def _input_factor(self) -> float:
+        """What multiplies both queries and keys, and so is squared in the scale."""
+        key = self.rules.input_factor_key
+        factor = 1.0 if key is None else positive(self.config, key, 1.0)
+        if factor != 1 and self.bias:
+            msg = f"{key}={factor:g} in config.json is not supported where q and k have biases."
+            raise UnsupportedError(msg)
+        return factor
+
+    def _plain_scale(self, head_dim: int) -> Enclosure:
+        if self.rules.unscaled:
+            return ONE
         if self.rules.multiplier_key is not None:
             return Enclosure.exact(positive(self.config, self.rules.multiplier_key, 1.0))
         if self.rules.scale_key is None:
-            return inverse_root(self.head_dim)
+            return inverse_root(head_dim)
         return inverse_root(positive(self.config, *self.rules.scale_key))
 
     def _soft_cap(self) -> float | None:
@@ -129,27 +192,33 @@ class Reader:
             return None
         return positive(self.config, key, default)
 
-    def _rotary(self, kind: LayerKind) -> Rotary | None:
+    def _rotary(self, kind: LayerKind, head_dim: int) -> Rotary | None:
         if not kind.rotates:
             return None
-        if kind.layer_type not in self.rotations:
-            self.rotations[kind.layer_type] = self._turned(kind.layer_type)
-        return self.rotations[kind.layer_type]
+        key = kind, head_dim
+        if key not in self.rotations:
+            self.rotations[key] = self._turned(kind, head_dim)
+        return self.rotations[key]
 
-    def _turned(self, layer_type: str) -> Rotary | None:
-        stated, default = self.config, self.rules.partial
+    def _turned(self, kind: LayerKind, head_dim: int) -> Rotary | None:
+        stated: Config = self.config
+        default = self.rules.partial
         if default is not None and self.config.get("partial_rotary_factor") is None:
             stated = {**self.config, "partial_rotary_factor": default}
-        silent = not (self.config.get("rope_parameters") or self.config.get("rope_scaling"))
+        silent = self.config.get("rope_parameters") is None and not self.config.get("rope_scaling")
         if self.rules.rope_absent is not None and silent:
-            stated = {**stated, "rope_scaling": self.rules.rope_absent}
-        rotary = rotary_from_config(stated, layer_type, self.head_dim, self.rules.rope)
+            key = "rope_parameters" if self.rules.rope_nested else "rope_scaling"
+            stated = {**stated, key: self.rules.rope_absent}
+        stated = with_own_base(stated, kind)
+        if self.rules.rope_nested:
+            check_nested(stated, kind)
+        rotary = rotary_from_config(stated, kind.layer_type, head_dim, self.rules.rope)
         still = rotary is not None and bool(rotary.unrotated.size)
         if default is None:
             partial = positive(self.config, "partial_rotary_factor", 1.0)
             if partial != 1 or still:
                 if rotary is not None and still:
-                    partial = 2 * len(rotary.pairs) / self.head_dim
+                    partial = 2 * len(rotary.pairs) / head_dim
                 msg = (
                     "partial_rotary_factor in config.json must be 1 for this model, whose own code "
                     f"ignores it. Got {partial}."
@@ -158,56 +227,65 @@ class Reader:
         elif rotary is not None and still and rotary.attention_factor != ONE:
             msg = (
                 f"rope_type {rotary.kind} with a factor on cos and sin is not supported where only "
-                f"{2 * len(rotary.pairs)} of head_dim={self.head_dim} coordinates turn."
+                f"{2 * len(rotary.pairs)} of head_dim={head_dim} coordinates turn."
             )
             raise UnsupportedError(msg)
         return rotary
 
     def _attention(self, prefix: str, layer: int) -> Attention:
-        rules, kind = self.rules, self.kinds[layer]
+        rules, kind, sizes = self.rules, self.kinds[layer], self.sizes[layer]
         root = f"{prefix}layers.{layer}."
-        rotary, scale, window = self._rotary(kind), self.scale, kind.window
+        module = f"{root}{rules.module}"
+        rotary, window = self._rotary(kind, sizes.head_dim), kind.window
+        scale = self._scale(sizes.head_dim)
+        sinks = rules.sinks and (not rules.sinks_slide or kind.layer_type == windows.SLIDING)
         if rotary is not None:
             # All coordinates turn, so the factor of cos and sin is part of the scale, squared.
             scale = times(scale, times(rotary.attention_factor, rotary.attention_factor))
         if self.bidirectional and window is not None:
             # Half the window to each side. A query at an end of the context sees one half and
             # itself, and no bound may count keys that some query does not see.
-            window = window // 2 + 1
-        query, key = self._projections(f"{root}self_attn.")
+            window = window + 1 if rules.bidirectional == "always" else window // 2 + 1
+        query, key = self._projections(f"{module}.", sizes)
         return Attention(
-            module=f"{root}self_attn",
+            module=module,
             layer=layer,
             width=self.width,
-            head_dim=self.head_dim,
+            head_dim=sizes.head_dim,
             query=query,
             key=key,
-            input_norm=self._input_norm(f"{root}input_layernorm.") if rules.pre_norm else None,
+            input_norm=self._input_norm(f"{root}{rules.input_norm}.") if rules.pre_norm else None,
             scale=scale,
             rotary=rotary,
             layerwise=rules.qk_norm == "layerwise",
             eps=self.eps,
+            input_factor=self._input_factor(),
             soft_cap=self.soft_cap,
             window=window,
             causal=not self.bidirectional,
-            sinks=f"{root}self_attn.sinks" if rules.sinks else None,
+            sinks=f"{module}.{rules.sink_name}" if sinks else None,
             # Contexts of token ids are built without a sink.
-            embedding=None if layer or rules.sinks else self._embedding(prefix),
+            embedding=None if layer or sinks or not rules.embedded else self._embedding(prefix),
         )
 
-    def _projections(self, root: str) -> tuple[Projection, Projection]:
-        total = (self.heads + 2 * self.key_heads) * self.head_dim if self.rules.fused else None
-        sides = {"q": (self.heads, 0), "k": (self.key_heads, self.heads * self.head_dim)}
+    def _projections(self, root: str, sizes: Sizes) -> tuple[Projection, Projection]:
+        size = sizes.head_dim
+        fused = (sizes.heads + 2 * sizes.key_heads) * size if self.rules.fused else None
+        gated = 2 * sizes.heads * size if self.rules.gated else None
+        sides = {"q": (sizes.heads, 0, gated), "k": (sizes.key_heads, sizes.heads * size, None)}
         query, key = (
             Projection(
-                weight=f"{root}{'qkv' if total else side}_proj.weight",
-                bias=f"{root}{'qkv' if total else side}_proj.bias" if self.bias else None,
+                weight=f"{root}{'qkv' if fused else side}_proj.weight",
+                bias=f"{root}{'qkv' if fused else side}_proj.bias" if self.bias else None,
                 heads=heads,
-                first=first if total else 0,
-                outputs=total,
-                norm=self._qk_norm(f"{root}{side}_norm.weight"),
+                first=first if fused else 0,
+                outputs=fused or outputs,
+                stride=2 * size if outputs else None,
+                norm=self._qk_norm(f"{root}{name}.weight"),
             )
-            for side, (heads, first) in sides.items()
+            for (side, (heads, first, outputs)), name in zip(
+                sides.items(), self.rules.qk_names, strict=True
+            )
         )
         return query, key
 
@@ -215,13 +293,17 @@ class Reader:
         rules = self.rules
         if rules.stacked_key is not None and flag(self.config, rules.stacked_key, default=False):
             return Norm("layer", gain, stacked=True)
-        if rules.qk_norm == "none":
+        switched = rules.qk_key is None or flag(self.config, rules.qk_key, default=False)
+        if rules.qk_norm == "none" or not switched:
             return None
-        return Norm("rms", gain, gain_offset=self.gain_offset)
+        return Norm("rms", gain if rules.qk_gain else None, gain_offset=self.gain_offset)
 
     def _embedding(self, prefix: str) -> EmbeddingInput:
         scale = ONE
-        if self.rules.scaled_embedding:
+        scaled = self.rules.scaled_embedding
+        if isinstance(scaled, str):
+            scaled = flag(self.config, scaled, default=False)
+        if scaled:
             scale = embedding_factor(self.width)
         elif self.rules.embedding_key is not None:
             scale = float32_factor(positive(self.config, self.rules.embedding_key, 1.0))

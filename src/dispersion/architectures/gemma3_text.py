@@ -1,4 +1,4 @@
-"""Gemma 3, text only: gains are 1 + weight, QK norm, and two RoPE bases.
+"""Gemma 3, alone or beside a tower for images: gains are 1 + weight, QK norm, two RoPE bases.
 
 Its config has a soft-cap key that its code never applies, so none is read here.
 """
@@ -10,6 +10,7 @@ from dispersion.rotary import RopeRule
 FAMILY = Decoder(
     gain_offset=1.0,
     qk_norm="headwise",
+    heads=8,
     head_dim=256,
     key_heads=4,
     scale_key=("query_pre_attn_scalar", 256.0),
@@ -18,5 +19,8 @@ FAMILY = Decoder(
     bidirectional="halved",
     scaled_embedding=True,
 ).family(
-    "gemma3_text", "Gemma3", "headwise QK norm, gains 1 + weight, sliding except each 6th layer"
+    "gemma3_text",
+    "Gemma3",
+    "headwise QK norm, gains 1 + weight, sliding except each 6th layer",
+    nested=("gemma3",),
 )

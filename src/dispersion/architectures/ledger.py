@@ -29,6 +29,9 @@ FREQUENCIES = "rotary frequencies come with the configuration"
 NOT_ASKED = "layer not asked for"
 OTHER = "not part of attention"
 UNASKED = "feeds no attention asked for"
+GATE = "gate on the output of attention"
+DRAFT = "draft layer for multi-token prediction"
+WITHOUT_SOFTMAX = "layer without softmax attention"
 
 MOST_LAYERS = 100_000
 
@@ -38,6 +41,7 @@ _TELLING = re.compile(
     r"(^|[._])(q|k|qk|query|key|rotary|rope|sinks?|logit_scale)([._]|$)|norm|(^|[._])ln",
     re.IGNORECASE,
 )
+_QUERY_OR_KEY = re.compile(r"[qk]_proj\.(weight|bias)")
 _FEED_FORWARD = re.compile(r"mlp|feed_forward|ffn|expert|moe", re.IGNORECASE)
 
 
@@ -61,10 +65,11 @@ class Naming:
     near: tuple[str, ...] = ()
     refused: Mapping[str, str] | None = None
 
-    def find_prefix(self, checkpoint: Checkpoint, layers: int) -> str:
+    def find_prefix(self, checkpoint: Checkpoint, attending: Collection[int]) -> str:
         """The part of names before the stack in this file, such as "model." or nothing.
 
-        Where several stacks are named alike, the one with as many layers as the config says.
+        Where several stacks are named alike, the one whose layers have attention where the config
+        says so.
 
         Raises:
             CheckpointError: no tensor of an attention layer is there.
@@ -81,16 +86,24 @@ class Naming:
                 f"{self.module}.*, as the model_type in its config.json says. Got none."
             )
             raise CheckpointError(msg)
-        return min(found, key=lambda prefix: (found[prefix] != set(range(layers)), len(prefix)))
+        wanted = set(attending)
+
+        def unlike(prefix: str) -> tuple[bool, bool, int]:
+            return found[prefix] != wanted, not found[prefix] >= wanted, len(prefix)
+
+        return min(found, key=unlike)
 
     def check_layers(self, checkpoint: Checkpoint, prefix: str, layers: int, key: str) -> None:
         """Compare the layer indices of the file with the config's number of layers.
+
+        Layers past the end that predict further tokens are no mistake.
 
         Raises:
             CheckpointError: they disagree.
         """
         layer = re.compile(rf"^{re.escape(prefix + self.stack)}\.(\d+)\.")
         found = {int(m[1]) for name in checkpoint.names if (m := layer.match(name))}
+        found -= {i for i in drafts(checkpoint.names, prefix + self.stack) if i >= layers}
         wrong = found.symmetric_difference(range(layers))
         if wrong:
             what = "lacks" if min(wrong) < layers else "also holds"
@@ -99,6 +112,12 @@ class Naming:
                 f"the file {what} layer {min(wrong)}; one of them belongs to another model."
             )
             raise CheckpointError(msg)
+
+
+def drafts(names: Iterable[str], stack: str) -> set[int]:
+    """Layers that join the embedding of a next token to hidden states, as draft layers do."""
+    joined = re.compile(rf"^{re.escape(stack)}\.(\d+)\.eh_proj\.weight$")
+    return {int(m[1]) for name in names if (m := joined.match(name))}
 
 
 @dataclass(frozen=True)
@@ -118,18 +137,26 @@ def account(
     *,
     already: Mapping[str, str] | None = None,
     quantised: bool = False,
+    without: Collection[int] = (),
+    unread: Mapping[int, str] | None = None,
+    past: int | None = None,
 ) -> Account:
     """Sort names into used, skipped and refused, given the layers that were asked for.
 
     `already` are modules that are refused for what is known before: module → why. Where the config
-    says that the model is `quantised`, scales of roundings at run time are skipped.
+    says that the model is `quantised`, scales of roundings at run time are skipped. `without` are
+    layers that have no softmax attention, `unread` says of others why their attention is refused,
+    `past` is the number of layers of the model; what comes after them are draft layers.
     """
     used = {name for attention in attentions for name in attention.tensors}
     asked = {attention.layer: attention for attention in attentions}
     parents = {name.rpartition(".")[0] for name in used}
     layer = re.compile(rf"^{re.escape(prefix + naming.stack)}\.(\d+)\.(.+)$")
     skipped: Counter[tuple[str, str]] = Counter()
-    refused: dict[str, str] = dict(already or {})
+    already, unread = already or {}, unread or {}
+    attending = (naming.module, *naming.near)
+    refused = {f"{prefix}{naming.stack}.{i}.{naming.module}": why for i, why in unread.items()}
+    refused |= already
     for name in sorted(set(names) - used, key=_natural):
         match = layer.match(name)
         if match is None:
@@ -142,22 +169,36 @@ def account(
             continue
         index, rest = int(match[1]), match[2]
         pattern = f"{prefix}{naming.stack}.*.{_starred(rest)}"
+        if past is not None and index >= past:
+            skipped[pattern, DRAFT] += 1
+            continue
+        if index in without:
+            if _QUERY_OR_KEY.fullmatch(unpacked(rest).removeprefix(f"{naming.module}.")):
+                whole = f"{prefix}{naming.stack}.{index}.{naming.module}"
+                refused.setdefault(
+                    whole, f"{shown(name)} in a layer that config.json says has none"
+                )
+            else:
+                skipped[pattern, WITHOUT_SOFTMAX] += 1
+            continue
         reason = _match(naming.inside, unpacked(rest))
         if reason is None and quantised and at_run_time(rest):
             reason = RUN_TIME
+        if index in unread and not reason and any(rest.startswith(f"{m}.") for m in attending):
+            continue
         if reason is not None:
             skipped[pattern, reason] += 1
             continue
         if index not in asked:
             skipped[pattern, NOT_ASKED] += 1
             continue
-        if unpacked(name) in used and asked[index].module in (already or {}):
+        if unpacked(name) in used and asked[index].module in already:
             continue  # its module is refused for it
         if reason := _match(naming.refused or {}, rest):
             module = _attention_module(rest) or rest
             refused.setdefault(f"{prefix}{naming.stack}.*.{module}", reason)
             continue
-        near = any(rest.startswith(f"{m}.") for m in (naming.module, *naming.near))
+        near = any(rest.startswith(f"{m}.") for m in attending)
         elsewhere = _FEED_FORWARD.search(rest) or _attention_module(rest)
         telling = _TELLING.search(rest) and not elsewhere
         if near or telling or name.rpartition(".")[0] in parents:

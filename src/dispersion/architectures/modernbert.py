@@ -9,7 +9,7 @@ from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks
 from dispersion.architectures.layouts import stacked
 from dispersion.architectures.rotations import rope
-from dispersion.architectures.windows import FULL, SLIDING, LayerKind, listed
+from dispersion.architectures.windows import FULL, SLIDING, LayerKind, kinds_of
 from dispersion.config import flag, integer
 from dispersion.errors import UnsupportedError
 from dispersion.rotary import RopeRule
@@ -27,7 +27,7 @@ def kinds(config: Mapping[str, Any], layers: int) -> tuple[LayerKind, ...]:
     """Every third layer is full, or what `layer_types` says; half of `local_attention` a side."""
     step = integer(config, "global_attn_every_n_layers", 3)
     types = [SLIDING if i % step else FULL for i in range(layers)]
-    return listed(config, types, integer(config, "local_attention", 128) // 2)
+    return kinds_of(config, types, integer(config, "local_attention", 128) // 2)
 
 
 def rotation(config: Mapping[str, Any], layer_type: str, head_dim: int) -> Rotary | None:

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from dispersion.architectures import (
+    afmoe,
+    apertus,
+    arcee,
     bert,
+    bitnet,
     chameleon,
     clip_text_model,
     clip_vision_model,
     codegen,
     cohere,
+    cohere2,
     dbrx,
+    diffllama,
     dinov2,
     distilbert,
+    dots1,
     electra,
+    ernie4_5,
+    ernie4_5_moe,
     esm,
+    exaone4,
+    exaone_moe,
     falcon,
+    falcon_h1,
+    flex_olmo,
+    flint,
     gemma,
     gemma2,
     gemma3_text,
+    gemma3n_text,
+    gemma4_text,
+    glm,
+    glm4,
+    glm4_moe,
     gpt2,
     gpt_bigcode,
     gpt_neo,
@@ -27,16 +48,32 @@ from dispersion.architectures import (
     gpt_oss,
     gptj,
     granite,
+    granite_swa,
+    granitemoe,
+    granitemoe_swa,
+    granitemoehybrid,
+    helium,
+    hy_v3,
     jais2,
+    kolibri1,
+    laguna,
+    lfm2,
+    lfm3,
     llama,
+    mimo_v2_flash,
+    minimax,
+    minimax_m2,
     mistral,
     mixtral,
     modernbert,
+    muse_spark_text,
     nemotron,
     olmo,
     olmo2,
     olmo3,
+    olmo_hybrid,
     olmoe,
+    openai_privacy_filter,
     opt,
     persimmon,
     phi,
@@ -45,16 +82,24 @@ from dispersion.architectures import (
     qwen2,
     qwen2_moe,
     qwen3,
+    qwen3_5_moe_text,
+    qwen3_5_text,
     qwen3_moe,
+    qwen3_next,
+    recurrent_gemma,
     roberta,
+    seed_oss,
     siglip_vision_model,
     smollm3,
+    solar_open,
     stablelm,
     starcoder2,
+    vaultgemma,
     vit,
 )
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
 from dispersion.architectures.quantised import refuse_methods
+from dispersion.architectures.towers import language_model
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
@@ -64,21 +109,40 @@ if TYPE_CHECKING:
 FAMILIES: tuple[Family, ...] = tuple(
     module.FAMILY
     for module in (
+        afmoe,
+        apertus,
+        arcee,
         bert,
+        bitnet,
         chameleon,
         clip_text_model,
         clip_vision_model,
         codegen,
         cohere,
+        cohere2,
         dbrx,
+        diffllama,
         dinov2,
         distilbert,
+        dots1,
         electra,
+        ernie4_5,
+        ernie4_5_moe,
         esm,
+        exaone4,
+        exaone_moe,
         falcon,
+        falcon_h1,
+        flex_olmo,
+        flint,
         gemma,
         gemma2,
         gemma3_text,
+        gemma3n_text,
+        gemma4_text,
+        glm,
+        glm4,
+        glm4_moe,
         gpt2,
         gpt_bigcode,
         gpt_neo,
@@ -86,16 +150,32 @@ FAMILIES: tuple[Family, ...] = tuple(
         gpt_oss,
         gptj,
         granite,
+        granite_swa,
+        granitemoe,
+        granitemoe_swa,
+        granitemoehybrid,
+        helium,
+        hy_v3,
         jais2,
+        kolibri1,
+        laguna,
+        lfm2,
+        lfm3,
         llama,
+        mimo_v2_flash,
+        minimax,
+        minimax_m2,
         mistral,
         mixtral,
         modernbert,
+        muse_spark_text,
         nemotron,
         olmo,
         olmo2,
         olmo3,
+        olmo_hybrid,
         olmoe,
+        openai_privacy_filter,
         opt,
         persimmon,
         phi,
@@ -104,12 +184,19 @@ FAMILIES: tuple[Family, ...] = tuple(
         qwen2,
         qwen2_moe,
         qwen3,
+        qwen3_5_moe_text,
+        qwen3_5_text,
         qwen3_moe,
+        qwen3_next,
+        recurrent_gemma,
         roberta,
+        seed_oss,
         siglip_vision_model,
         smollm3,
+        solar_open,
         stablelm,
         starcoder2,
+        vaultgemma,
         vit,
     )
 )
@@ -131,17 +218,23 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
     """
     family = _find(checkpoint)
     refuse_methods(checkpoint)
-    return family.read(checkpoint, layers)
+    if checkpoint.config.get("model_type") not in family.nested:
+        return family.read(checkpoint, layers)
+    inner, towers = language_model(checkpoint)
+    if checkpoint.config["text_config"].get("quantization_config"):
+        refuse_methods(inner)
+    found = family.read(inner, layers)
+    return replace(found, skipped=(*found.skipped, *towers))
 
 
 def families() -> tuple[FamilyInfo, ...]:
     """Every supported family, by name."""
-    return tuple(FamilyInfo(f.name, f.model_types, f.notes) for f in FAMILIES)
+    return tuple(FamilyInfo(f.name, (*f.model_types, *f.nested), f.notes) for f in FAMILIES)
 
 
 def supported_model_types() -> tuple[str, ...]:
     """Every supported value of model_type, sorted."""
-    return tuple(sorted(name for family in FAMILIES for name in family.model_types))
+    return tuple(sorted(name for family in families() for name in family.model_types))
 
 
 def _find(checkpoint: Checkpoint) -> Family:
@@ -154,8 +247,16 @@ def _find(checkpoint: Checkpoint) -> Family:
         for family in FAMILIES:
             if model_type in family.model_types:
                 return family
+            if model_type in family.nested:
+                if not isinstance(config.get("text_config"), dict):
+                    got = shown(repr(config.get("text_config")))
+                    msg = f"text_config in config.json must be an object. Got {got}."
+                    raise CheckpointError(msg)
+                return family
         nested = " (its language model is nested in text_config)" if "text_config" in config else ""
-        raise UnsupportedError(_refusal(f"model_type {shown(repr(model_type))}{nested}"))
+        raise UnsupportedError(
+            _refusal(f"model_type {shown(repr(model_type))}{nested}", model_type)
+        )
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         msg = f"architectures in config.json must be a list of names. Got {shown(repr(names))}."
@@ -164,7 +265,9 @@ def _find(checkpoint: Checkpoint) -> Family:
         if any(_prefix(name) in family.classes for name in names):
             return family
     if names:
-        raise UnsupportedError(_refusal(f"architecture {shown(', '.join(names))}"))
+        raise UnsupportedError(
+            _refusal(f"architecture {shown(', '.join(names))}", names[0].lower())
+        )
     msg = "config.json must have model_type. Got neither model_type nor architectures; add it."
     raise CheckpointError(msg)
 
@@ -177,6 +280,8 @@ def _prefix(name: str) -> str:
     return name.partition("For")[0]
 
 
-def _refusal(what: str) -> str:
-    names = ", ".join(supported_model_types())
-    return f"{what} is not supported. Supported model types: {names}."
+def _refusal(what: str, name: str) -> str:
+    known = supported_model_types()
+    near = get_close_matches(name, known, n=3)
+    nearest = f" Nearest: {', '.join(near)}." if near else ""
+    return f"{what} is not supported.{nearest} `dispersion families` lists all {len(known)}."

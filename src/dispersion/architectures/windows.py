@@ -1,4 +1,7 @@
-"""Which layers see all keys and which a sliding window, in the old and the new config dialect."""
+"""Which layers see all keys and which a sliding window, in the old and the new config dialect.
+
+Which layers do not rotate is in `resting`, which have no softmax attention in `hybrids`.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,21 @@ FULL, SLIDING = LAYER_TYPES
 
 @dataclass(frozen=True)
 class LayerKind:
-    """The layer's type, by which nested rope parameters are found, its window, and if it turns."""
+    """One layer's attention.
+
+    Attributes:
+        layer_type: the type by which nested rope parameters are found.
+        window: number of keys a query sees, or None for all.
+        rotates: whether positions turn queries and keys.
+        attends: whether the layer has softmax attention at all.
+        theta: base of the rotation in this layer alone, or None for the config's.
+    """
 
     layer_type: str
     window: int | None = None
     rotates: bool = True
+    attends: bool = True
+    theta: float | None = None
 
 
 def full(config: Config, layers: int) -> tuple[LayerKind, ...]:  # noqa: ARG001
@@ -35,7 +48,7 @@ def full(config: Config, layers: int) -> tuple[LayerKind, ...]:  # noqa: ARG001
 
 def everywhere(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """`sliding_window` on every layer, unless it is null."""
-    window = _window(config)
+    window = sliding_window(config)
     return (LayerKind(FULL if window is None else SLIDING, window),) * layers
 
 
@@ -46,6 +59,15 @@ def where_stated(config: Config, layers: int) -> tuple[LayerKind, ...]:
     )
 
 
+def where_absent(window: int) -> WindowRule:
+    """`sliding_window` on every layer, with a default of its own."""
+
+    def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        return (LayerKind(SLIDING, integer(config, "sliding_window", window)),) * layers
+
+    return rule
+
+
 def where_used(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """`sliding_window` on every layer with `use_sliding_window`."""
     used = flag(config, "use_sliding_window", default=False)
@@ -54,12 +76,12 @@ def where_used(config: Config, layers: int) -> tuple[LayerKind, ...]:
 
 def alternate_first_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """With `use_sliding_window`, every other layer up to `max_window_layers` slides."""
-    window = _window(config) if flag(config, "use_sliding_window", default=False) else None
+    window = sliding_window(config) if flag(config, "use_sliding_window", default=False) else None
     end = integer(config, "max_window_layers", 28, minimum=0)
     types = [
         SLIDING if window is not None and i < end and i % 2 == 0 else FULL for i in range(layers)
     ]
-    return listed(config, types, window)
+    return kinds_of(config, types, window)
 
 
 def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
@@ -80,16 +102,16 @@ def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
     stated = used and config.get("sliding_window") is not None
     window = integer(config, "sliding_window") if stated else None
     types = [SLIDING if window is not None and not r else FULL for r in rotates]
-    kinds = listed(config, types, window)
+    kinds = kinds_of(config, types, window)
     return tuple(replace(k, rotates=bool(r)) for k, r in zip(kinds, rotates, strict=True))
 
 
 def after_full_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """Qwen's rule: with `use_sliding_window`, layers from `max_window_layers` on slide."""
-    window = _window(config) if flag(config, "use_sliding_window", default=False) else None
+    window = sliding_window(config) if flag(config, "use_sliding_window", default=False) else None
     first = integer(config, "max_window_layers", 28, minimum=0)
     types = [SLIDING if window is not None and i >= first else FULL for i in range(layers)]
-    return listed(config, types, window)
+    return kinds_of(config, types, window)
 
 
 def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> WindowRule:
@@ -99,22 +121,56 @@ def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> Wi
     """
 
     def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
-        step = period if key is None else integer(config, key, period)
+        stated = config.get("layer_types") is not None
+        step = period if key is None or stated else integer(config, key, period)
         types = [SLIDING if (i + 1) % step else FULL for i in range(layers)]
-        return listed(config, types, _window(config, absent))
+        return kinds_of(config, types, sliding_window(config, absent))
 
     return rule
 
 
-def _window(config: Config, absent: int = 4096) -> int | None:
-    # Most config classes take 4096 where the key is absent; null means no window.
+def full_where(is_full: Callable[[int, int], bool], *, absent: int = 4096) -> WindowRule:
+    """Full layers where `is_full(index, layers)` and no `layer_types` say otherwise."""
+
+    def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        types = [FULL if is_full(i, layers) else SLIDING for i in range(layers)]
+        return kinds_of(config, types, sliding_window(config, absent))
+
+    return rule
+
+
+def from_layer(key: str, default: int) -> WindowRule:
+    """Layers from the one that `key` names on slide, where `sliding_window` is not null."""
+
+    def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        window = sliding_window(config)
+        first = integer(config, key, default, minimum=0)
+        types = [SLIDING if window is not None and i >= first else FULL for i in range(layers)]
+        return kinds_of(config, types, window)
+
+    return rule
+
+
+def slide_where_stated(rule: WindowRule) -> WindowRule:
+    """The layers of another rule, all within `sliding_window` where the config sets it."""
+
+    def slide(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        stated = config.get("sliding_window") is not None
+        window = integer(config, "sliding_window") if stated else None
+        return tuple(replace(k, window=window) for k in rule(config, layers))
+
+    return slide
+
+
+def sliding_window(config: Config, absent: int = 4096) -> int | None:
+    """The window, `absent` where there is no such key; null means none."""
     if "sliding_window" in config and config["sliding_window"] is None:
         return None
     return integer(config, "sliding_window", absent)
 
 
-def listed(config: Config, types: list[str], window: int | None) -> tuple[LayerKind, ...]:
-    """Layers of the types that `layer_types` lists, or else of the given ones."""
+def kinds_of(config: Config, types: list[str], window: int | None) -> tuple[LayerKind, ...]:
+    """Layers of these types, or of those that `layer_types` of the config lists."""
     stated = config.get("layer_types")
     if stated is not None:
         if not isinstance(stated, list) or len(stated) != len(types):
