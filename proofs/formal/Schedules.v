@@ -66,7 +66,8 @@ Theorem T6_below n c d :
   1 <= n -> 0 <= c * d < 1 -> scaled_ceiling n c d <= Rpower n (- (1 - c * d)).
 Proof.
   intros Hn H. unfold scaled_ceiling. set (x := c * d) in *.
-  replace (- (1 - x)) with (- 1 + x) by ring. rewrite Rpower_plus, !Rpower_Ropp, Rpower_1 by lra.
+  replace (- (1 - x)) with (Ropp 1 + x) by ring.
+  rewrite Rpower_plus, Rpower_Ropp, Rpower_Ropp, Rpower_1 by lra.
   assert (Hx : 1 <= Rpower n x).
   { unfold Rpower. rewrite <- exp_0. apply exp_mono, Rmult_le_pos; [lra|].
     rewrite <- ln_1. apply ln_mono; lra. }
