@@ -134,19 +134,6 @@ Proof.
   rewrite Rmult_1_r, Rmult_0_r, Rminus_0_r in H. exact H.
 Qed.
 
-(* Some logit is the smallest. *)
-Lemma argmin n (l : nat -> R) :
-  (1 <= n)%nat -> exists i, (i < n)%nat /\ forall j, (j < n)%nat -> l i <= l j.
-Proof.
-  induction n as [|n IH]; intros Hn; [lia|]. destruct n as [|n].
-  - exists O. split; [lia|]. intros j Hj. replace j with O by lia. lra.
-  - destruct IH as (i & Hi & H); [lia|]. destruct (Rle_lt_dec (l i) (l (S n))) as [Hc|Hc].
-    + exists i. split; [lia|]. intros j Hj. destruct (Nat.eq_dec j (S n)) as [->|]; [exact Hc|].
-      apply H. lia.
-    + exists (S n). split; [lia|]. intros j Hj. destruct (Nat.eq_dec j (S n)) as [->|]; [lra|].
-      apply Rle_trans with (l i); [lra|]. apply H. lia.
-Qed.
-
 (* T3, attained: every two-level value is the entropy of a row of that spread. *)
 Theorem T3_attained n k s :
   (1 <= k <= n)%nat -> 0 <= s -> exists l, spread_le n l s /\ entropy n l = H_two n k s.

@@ -123,6 +123,19 @@ Proof.
   destruct IH as (i & Hi & Hf); [lia|lra|]. exists i. split; [lia|exact Hf].
 Qed.
 
+(* Some term is the smallest. *)
+Lemma argmin n (l : nat -> R) :
+  (1 <= n)%nat -> exists i, (i < n)%nat /\ forall j, (j < n)%nat -> l i <= l j.
+Proof.
+  induction n as [|n IH]; intros Hn; [lia|]. destruct n as [|n].
+  - exists O. split; [lia|]. intros j Hj. replace j with O by lia. lra.
+  - destruct IH as (i & Hi & H); [lia|]. destruct (Rle_lt_dec (l i) (l (S n))) as [Hc|Hc].
+    + exists i. split; [lia|]. intros j Hj. destruct (Nat.eq_dec j (S n)) as [->|]; [exact Hc|].
+      apply H. lia.
+    + exists (S n). split; [lia|]. intros j Hj. destruct (Nat.eq_dec j (S n)) as [->|]; [lra|].
+      apply Rle_trans with (l i); [lra|]. apply H. lia.
+Qed.
+
 (* One step of the Cauchy-Schwarz inequality. *)
 Lemma cauchy_step S F G a b :
   0 <= F -> 0 <= G -> S * S <= F * G -> 2 * S * (a * b) <= F * (b * b) + G * (a * a).
