@@ -460,7 +460,7 @@ Theorem T13_harmonic :
     (forall i : nat, (i < n)%nat -> in_ball r (u i)) ->
     (forall j : nat, (j < n)%nat -> in_ball r' (v j)) ->
     INR n * INR n <=
-    exp (Energy.log_capacity m bound t) *
+    exp (log_capacity m bound t) *
     sum n (fun i : nat => / alpha n (rows d r r' A a C c u v f g i) i).
 Proof. exact Capacity.T13_harmonic. Qed.
 
@@ -475,8 +475,7 @@ Theorem T13_ceiling :
     (forall j : nat, (j < n)%nat -> in_ball r' (v j)) ->
     exists i : nat,
       (i < n)%nat /\
-      alpha n (rows d r r' A a C c u v f g i) i <=
-      exp (Energy.log_capacity m bound t) / INR n.
+      alpha n (rows d r r' A a C c u v f g i) i <= exp (log_capacity m bound t) / INR n.
 Proof. exact Tokens.T13_ceiling. Qed.
 
 Theorem T13_tokens :
@@ -494,12 +493,12 @@ Theorem T13_tokens :
     (forall i : nat,
      (i < k)%nat ->
      let l := rows d r r' A a C c u v f g i in p <= exp (l (s i)) / (Z n l + sink i)) ->
-    INR k * p <= exp (Energy.log_capacity m bound t).
+    INR k * p <= exp (log_capacity m bound t).
 Proof. exact Tokens.T13_tokens. Qed.
 
 Theorem T13_largest :
   forall (m : nat) (bound : nat -> R) (top : R),
-    (forall e : nat, (e < m)%nat -> bound e <= top) -> Energy.log_capacity m bound top = top.
+    (forall e : nat, (e < m)%nat -> bound e <= top) -> log_capacity m bound top = top.
 Proof. exact Tokens.T13_largest. Qed.
 
 Theorem T13_soft_cap :
@@ -517,5 +516,5 @@ Theorem T13_soft_cap :
      (i < n)%nat ->
      let l := rows d r r' A a C c u v f g i in
      p <= alpha n (fun j : nat => cap * tanh (l j / cap)) i) ->
-    INR n * p <= exp (Energy.log_capacity m bound t).
+    INR n * p <= exp (log_capacity m bound t).
 Proof. exact Tokens.T13_soft_cap. Qed.
