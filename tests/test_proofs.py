@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TABLE = (ROOT / "proofs" / "README.md").read_text(encoding="utf-8")
+TABLE, _, FORMAL = (
+    (ROOT / "proofs" / "README.md").read_text(encoding="utf-8").partition("## Formal proofs")
+)
 ROWS = [line for line in TABLE.splitlines() if line.startswith("| ") and "theorem" not in line]
+FORMAL_ROWS = [line for line in FORMAL.splitlines() if line.startswith("| ")][1:]
 
 
 def links(row: str) -> list[str]:
@@ -52,3 +55,34 @@ def test_a_dangling_link_is_noticed():
         test_every_function_and_test_exists(
             "| T0 | `dispersion.rigor.no_such` | `tests/test_row.py` |"
         )
+
+
+def formal_links(rows: list[str], statements: str) -> None:
+    named = [name for row in rows for name in links(row.split("|")[2])]
+    proved = re.findall(r"^Theorem (\w+)", statements, re.MULTILINE)
+    assert len(set(named)) == len(named)
+    assert set(named) == set(proved)
+
+
+def test_formal_names_and_formal_statements_are_the_same():
+    formal_links(FORMAL_ROWS, (ROOT / "proofs/formal/Statements.v").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("row", FORMAL_ROWS, ids=range(len(FORMAL_ROWS)))
+def test_every_formal_proof_belongs_to_a_row_of_the_first_table(row):
+    theorem = row.split("|")[1].strip()
+    assert links(row.split("|")[2])
+    assert any(theorem == above.split("|")[1].strip() for above in ROWS), theorem
+
+
+@pytest.mark.parametrize(
+    ("rows", "statements"),
+    [
+        (["| T1 | `T1_a`, `T1_b` | |"], "Theorem T1_a :\n"),
+        (["| T1 | `T1_a` | |"], "Theorem T1_a :\nTheorem T1_b :\n"),
+        (["| T1 | `T1_a`, `T1_a` | |"], "Theorem T1_a :\n"),
+    ],
+)
+def test_a_formal_name_without_its_statement_is_noticed(rows, statements):
+    with pytest.raises(AssertionError):
+        formal_links(rows, statements)
