@@ -47,6 +47,7 @@ class Request:
     jobs: int | None
     scheduler: str | None
     resume: str | None
+    device: str | None
     json_path: str | None
     csv_path: str | None
     fail_on: frozenset[Verdict] | None
@@ -195,6 +196,7 @@ def _refuse_contradictions(request: Request) -> None:
         ("jobs", request.jobs),
         ("scheduler", request.scheduler),
         ("resume", request.resume),
+        ("device", request.device),
     ):
         if chosen is not None and (len(request.paths) == 2 or request.inputs == "vocabulary"):
             msg = f"--{name} goes with one checkpoint and --inputs ball, whose layers are shared."
@@ -284,6 +286,7 @@ def _audit(request: Request) -> Audit:
             jobs=request.jobs,
             executor=executor,
             resume=request.resume,
+            device=request.device,
             progress=progress,
             announce=partial(_warn, request),
         )
