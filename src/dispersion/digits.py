@@ -40,6 +40,7 @@ MOST_COLUMNS = 2**14
 _BITS = 54
 _HALVES = np.int64(0x80808080808080)  # 128 in every digit
 _LARGEST, _SMALLEST = 2.0**400, 2.0**-400
+_BLOCK = 2**15  # entries treated at once: they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,21 +77,29 @@ def digits_of(matrix: NDArray[np.float64]) -> Digits | None:
     Rows of zeros are fine; others need a largest entry between 2^-400 and 2^400.
     """
     rows, width = matrix.shape
-    top = np.maximum(matrix.max(axis=1), -matrix.min(axis=1))
-    used = top > 0
-    if not np.all(np.isfinite(top)) or not np.all(np.isfinite(matrix.min(axis=1))):
-        return None
-    if np.any(used & ((top < _SMALLEST) | (top > _LARGEST))):
-        return None
-    exponents = np.frexp(top)[1]
-    scaled = matrix * np.ldexp(1.0, _BITS - exponents)[:, None]
-    squares = np.einsum("ij,ij->i", scaled, scaled)
-    least = float(np.min(squares, where=used, initial=np.inf)) * (1 - gamma(width + 8))
-    coefficient = 8 * UNIT_ROUNDOFF * width * (2.0 ** (2 * _BITS) / least) * (1 + 2.0**-50)
-    whole = np.rint(scaled, out=scaled).astype("<i8")
-    # Adding 128 to every digit makes bytes of them; flipping the top bits takes it off again.
-    planes = ((whole + _HALVES) ^ _HALVES).view(np.int8).reshape(rows, width, 8)
-    return Digits(matrix, planes, exponents, coefficient)
+    planes = np.empty((rows, width, 8), dtype=np.int8)
+    exponents = np.empty(rows, dtype=np.intc)
+    least = np.inf
+    step = max(1, _BLOCK // width)
+    for first in range(0, rows, step):
+        block = slice(first, min(rows, first + step))
+        part = matrix[block]
+        low, high = part.min(axis=1), part.max(axis=1)
+        top = np.maximum(high, -low)
+        used = top != 0
+        if not np.all((top[used] >= _SMALLEST) & (top[used] <= _LARGEST)):  # nan is neither
+            return None
+        exponents[block] = np.frexp(top)[1]
+        scaled = part * np.ldexp(1.0, _BITS - exponents[block])[:, None]
+        squares = np.einsum("ij,ij->i", scaled, scaled)
+        least = min(least, float(np.min(squares, where=used, initial=np.inf)))
+        whole = np.rint(scaled, out=scaled).astype("<i8")
+        # Adding 128 to every digit makes bytes of them; flipping the top bits takes it off again.
+        whole += _HALVES
+        whole ^= _HALVES
+        planes[block] = whole.view(np.int8).reshape(-1, width, 8)
+    norm = least * (1 - gamma(width + 8)) / 2.0 ** (2 * _BITS)  # m²
+    return Digits(matrix, planes, exponents, 8 * UNIT_ROUNDOFF * width / norm * (1 + 2.0**-50))
 
 
 def agree(planes: NDArray[np.int8], levels: NDArray[np.int64], signs: NDArray[np.float64]) -> bool:
