@@ -1,4 +1,4 @@
-"""Milliseconds a head for its two Gram matrices: NumPy, the digits for a device, and the device.
+"""Milliseconds a head for its two Gram matrices: by NumPy, and by a device.
 
 python benchmarks/gram_matrices.py [--device gpu] [--head-dim 128] [--width 4096] [--heads 32]
 """
@@ -10,7 +10,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dispersion.device import grams, open_device
-from dispersion.digits import digits_of
 
 
 def milliseconds(run, repeats=3):
@@ -35,8 +34,7 @@ def main():
     with threadpool_limits(1, user_api="blas"):  # as in an audit, whose processes share the cores
         runs = {
             "NumPy, float64": lambda: [m @ m.T for m in matrices],
-            "digits": lambda: [digits_of(m) for m in matrices],
-            f"digits and {device.kind}": lambda: grams(matrices, device),
+            device.kind: lambda: grams(matrices, device),
         }
         for name, run in runs.items():
             print(f"{name:<24} {milliseconds(run) / asked.heads:8.2f} ms a head")

@@ -1,9 +1,9 @@
 """Gram matrices of many heads at once on an accelerator, by JAX (extra `jax`).
 
-The device multiplies digits (digits.py): 8-bit integers, summed in 32 bits. Nothing is supposed of
-its floats, so the Gram matrices are the same on every device to the last bit, and their error bound
-does not know where they come from. One product of each batch is checked against the host, in
-integers.
+The device gets the bits of the weights, makes digits of them by shifts and sums, and multiplies
+those (digits.py): 8-bit integers, summed in 32 bits. Nothing is supposed of its floats, so the Gram
+matrices are the same on every device to the last bit, and their error bound does not know where
+they come from. One product of each batch is checked on this machine, in integers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from dispersion.digits import DIGITS, MOST_COLUMNS, Digits, agree, digits_of
+from dispersion.digits import DIGITS, HALVES, MOST_COLUMNS, ZERO, agree, digits_of, gram_of
 from dispersion.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Label = TypeVar("Label")
 
-ENTRIES = 2**25
-"""Weights of a batch: 256 MiB in float64, and as much again in digits."""
+ENTRIES = 2**23
+"""Weights of a batch: 64 MiB in float64, and with all their digits some twelve times that."""
 _SHARED = ("cpu", "gpu")  # platforms whose devices several processes can use at once
 
 
@@ -151,60 +151,103 @@ def _finished(
 
 
 def grams(matrices: Sequence[NDArray[np.float64]], device: Device) -> list[Gram | None]:
-    """The Gram matrices of matrices of one shape; None for those that digits cannot hold.
+    """The Gram matrices of matrices of one shape; None for those of extreme size.
 
     Raises:
         ArgumentError: the device fails, or does not multiply integers exactly.
 
     """
-    found = [digits_of(matrix) for matrix in matrices]
-    held = [digits for digits in found if digits is not None]
-    if not held:
-        return [None for _ in matrices]
-    levels = iter(_levels(held, device))
-    return [None if digits is None else digits.gram(next(levels)) for digits in found]
-
-
-def _levels(held: list[Digits], device: Device) -> NDArray[np.int64]:
-    """P_0 … P_6 of every matrix, shape (matrices, 7, rows, rows)."""
     import jax
 
-    rows, width, _ = held[0].planes.shape
-    total = np.zeros((len(held), DIGITS, rows, rows), dtype=np.int64)
     try:
-        for first in range(0, width, MOST_COLUMNS):
-            part = slice(first, first + MOST_COLUMNS)
-            planes = np.stack([digits.planes[:, part] for digits in held])
-            total += np.asarray(_multiply()(jax.device_put(planes, device.handle)))
+        words = np.stack(matrices).astype("<f8", copy=False).view("<u4")
+        outcome = _multiply()(jax.device_put(words, device.handle))
+        parts, exponents = (np.asarray(x) for x in outcome)
     except RuntimeError as error:  # out of memory, lost, …
-        words = " ".join(str(error).split())[:200]
-        msg = f"device {device.name!r} failed: {words}. Leave out device, or name another."
+        said = " ".join(str(error).split())[:200]
+        msg = f"device {device.name!r} failed: {said}. Leave out device, or name another."
         raise ArgumentError(msg) from None
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], rows)
-    if not agree(held[0].planes, total[0], signs):
-        msg = (
-            f"device must multiply integers exactly. Got wrong products from {device.name!r} "
-            f"({device.kind}); leave out device, or name another."
-        )
-        raise ArgumentError(msg)
-    return total
+    levels = parts.sum(axis=0, dtype=np.int64)
+    found = [gram_of(*one) for one in zip(matrices, levels, exponents, strict=True)]
+    for matrix, gram, level, exponent in zip(matrices, found, levels, exponents, strict=True):
+        if gram is not None:
+            if not _right(matrix, level, exponent):
+                msg = (
+                    "device must compute with integers exactly. Got wrong ones from "
+                    f"{device.name!r} ({device.kind}); leave out device, or name another."
+                )
+                raise ArgumentError(msg)
+            break
+    return found
+
+
+def _right(
+    matrix: NDArray[np.float64], level: NDArray[np.int64], exponents: NDArray[np.int32]
+) -> bool:
+    """Whether this machine comes to the same, for one vector of signs."""
+    parts, expected = digits_of(matrix)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(matrix))
+    return np.array_equal(exponents, expected) and agree(parts, level, signs)
 
 
 @lru_cache(maxsize=1)
 def _multiply() -> Any:
-    """The compiled products: int8 (matrices, rows, width, 8) to int32 (matrices, 7, rows, rows)."""
+    """The compiled products, from the bits of float64 matrices to P_0 … P_6 and exponents.
+
+    The bits are uint32, shape (matrices, rows, 2·width), low words first. Products come as int32,
+    shape (parts of the columns, matrices, 7, rows, rows), exponents as int32, (matrices, rows).
+    """
     import jax
     from jax import numpy as jnp
 
-    def multiply(planes: Any) -> Any:
-        digits = jnp.moveaxis(planes[..., DIGITS - 1 :: -1], -1, 0)  # T_0 … T_6
+    def multiply(words: Any) -> Any:
+        digits, exponents = _digits(jnp, words[..., 0::2], words[..., 1::2])
         over = (((0, 3), (0, 3)), ((1,), (1,)))  # digits and columns; matrices side by side
-        levels = [
-            jax.lax.dot_general(
-                digits[: k + 1], digits[k::-1], over, preferred_element_type=jnp.int32
-            )
-            for k in range(DIGITS)
-        ]
-        return jnp.stack(levels, axis=1)
+        parts = []
+        for first in range(0, digits.shape[-1], MOST_COLUMNS):
+            part = digits[..., first : first + MOST_COLUMNS]
+            levels = [
+                jax.lax.dot_general(
+                    part[: k + 1], part[k::-1], over, preferred_element_type=jnp.int32
+                )
+                for k in range(DIGITS)
+            ]
+            parts.append(jnp.stack(levels, axis=1))
+        return jnp.stack(parts), exponents
 
     return jax.jit(multiply)
+
+
+def _digits(jnp: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """T_0 … T_6 as int8, (7, …), and exponents, from the two words of float64 numbers.
+
+    Subnormal numbers count as zero; a row of nothing else gets an exponent that is not taken.
+    """
+
+    def word(value: int) -> Any:
+        return jnp.uint32(value)
+
+    biased = (high >> 20) & word(0x7FF)
+    top = biased.max(axis=-1)
+    empty = ~jnp.any(((high << 1) | low) != 0, axis=-1)
+    exponents = jnp.where(empty, ZERO, top.astype(jnp.int32) - 1022)
+    # The 53 bits of the significand and one more, then shifted down to the row's exponent.
+    upper = ((((high & word(0xFFFFF)) | word(0x100000)) << 1) | (low >> 31)) * (biased != 0)
+    lower = (low << 1) * (biased != 0)
+    shift = top[..., None] - biased
+    near = jnp.minimum(shift, word(31))
+    carried = jnp.where(near == 0, word(0), upper << ((word(32) - near) & word(31)))
+    far = jnp.clip(shift, word(32), word(63)) - word(32)
+    # XLA does not say what a shift by 32 or more gives, so that none is asked for.
+    lower = jnp.where(shift < 32, (lower >> near) | carried, upper >> far)
+    upper = jnp.where(shift < 32, upper >> near, word(0))
+    negative = (high >> 31) != 0
+    upper = jnp.where(negative, ~upper + (lower == 0), upper)
+    lower = jnp.where(negative, word(0) - lower, lower)
+    # Adding 128 to every digit makes bytes of them.
+    halves = word(int(HALVES) & 0xFFFFFFFF)
+    lower = lower + halves
+    upper = upper + word(int(HALVES) >> 32) + (lower < halves)
+    taken = [(upper, 16), (upper, 8), (upper, 0), (lower, 24), (lower, 16), (lower, 8), (lower, 0)]
+    found = [((w >> step) & word(255)).astype(jnp.int32) - 128 for w, step in taken]
+    return jnp.stack(found).astype(jnp.int8), exponents
