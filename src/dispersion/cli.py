@@ -197,6 +197,11 @@ def cli(ctx: click.Context) -> int | None:
     metavar="FILE",
     help="Keep every finished layer in FILE, and go on from what it holds.",
 )
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Multiply large matrices there by JAX: cpu, gpu, tpu or, say, gpu:1.",
+)
 @click.option("--json", "json_path", metavar="FILE", help="Write JSON to FILE, or - for stdout.")
 @click.option("--csv", "csv_path", metavar="FILE", help="Write CSV to FILE, or - for stdout.")
 @click.option(

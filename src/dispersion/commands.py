@@ -45,6 +45,7 @@ class Request:
     jobs: int | None
     scheduler: str | None
     resume: str | None
+    device: str | None
     json_path: str | None
     csv_path: str | None
     fail_on: frozenset[Verdict] | None
@@ -213,6 +214,7 @@ def _audit(request: Request) -> Audit:
             jobs=request.jobs,
             executor=executor,
             resume=request.resume,
+            device=request.device,
             progress=progress,
             announce=partial(_warn, request),
         )

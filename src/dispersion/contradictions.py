@@ -69,6 +69,7 @@ def refuse_contradictions(request: Request) -> None:
         ("jobs", request.jobs),
         ("scheduler", request.scheduler),
         ("resume", request.resume),
+        ("device", request.device),
     ):
         if chosen is not None and (len(request.paths) == 2 or request.inputs == "vocabulary"):
             msg = f"--{name} goes with one checkpoint and --inputs ball, whose layers are shared."
