@@ -90,7 +90,7 @@ def check_head(
     paper = product_bound(head)
     free = _no_looser(spread_bound(head), paper)
     longest = max((t.length for t in targets), default=1)
-    found = _Witnesses(head, longest)
+    found = _Witnesses(head.witnessed, longest)
     outcomes: dict[int, Outcome] = {}
     if offsets == "exact" and free.theorem == "T10":
         outcomes = exact_spreads(head, [t.length for t in targets], free.spread, budget=budget)

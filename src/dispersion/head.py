@@ -154,7 +154,9 @@ class Head:
         causal: whether a query sees only itself and earlier tokens.
         self_attention: whether the query token is one of its own keys.
         reach: how inputs of the attention layer reach points of the two balls; None when unknown,
-            and then nothing can be WITNESSED.
+            and then nothing can be WITNESSED, unless through `inner`.
+        inner: a head all of whose rows are rows of this one and whose inputs are known, from which
+            witnesses come; None for the head itself.
 
     """
 
@@ -168,6 +170,7 @@ class Head:
     causal: bool = True
     self_attention: bool = True
     reach: Reach | None = field(default=None, repr=False)
+    inner: Head | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.query and self.key and self.query.head_dim != self.key.head_dim:
@@ -189,6 +192,11 @@ class Head:
     @property
     def bounded(self) -> bool:
         return self.query is not None and self.key is not None
+
+    @property
+    def witnessed(self) -> Head:
+        """The head from which witnesses come."""
+        return self.inner or self
 
     @property
     def cap(self) -> str:

@@ -253,8 +253,8 @@ def old_gpt_neox(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def longrope(size: Size) -> dict[str, Any]:
-    pairs = size.head_dim // 2
+def longrope(size: Size, partial: float = 1.0) -> dict[str, Any]:
+    pairs = int(size.head_dim * partial) // 2
     return llama(
         size,
         max_position_embeddings=256,
@@ -264,8 +264,28 @@ def longrope(size: Size) -> dict[str, Any]:
             "rope_theta": 5000.0,
             "short_factor": [1.0 + 0.25 * j for j in range(pairs)],
             "long_factor": [2.0 + 1.5 * j for j in range(pairs)],
-        },
+        }
+        | ({} if partial == 1 else {"partial_rotary_factor": partial}),
     )
+
+
+def latent(size: Size, **more: Any) -> dict[str, Any]:
+    """Latent attention: unrotated and rotated parts of unequal size, values of a third one."""
+    config = decoder(
+        size,
+        num_key_value_heads=size.heads,
+        q_lora_rank=size.head_dim + 4,
+        kv_lora_rank=size.head_dim + 2,
+        qk_nope_head_dim=size.head_dim - 2,
+        qk_rope_head_dim=size.head_dim // 2,
+        v_head_dim=size.head_dim // 2 - 1,
+    )
+    return config | more
+
+
+def deepseek(size: Size, **more: Any) -> dict[str, Any]:
+    """All layers without experts."""
+    return latent(size, n_routed_experts=2, first_k_dense_replace=size.layers) | more
 
 
 FAMILIES = (
@@ -407,6 +427,35 @@ FAMILIES = (
     Family("cohere__qk_norm", "Cohere", lambda s: llama(s, use_qk_norm=True), qk_norm="headwise"),
     Family("nemotron", "Nemotron", lambda s: partial(s, 0.5), gain_offset=1.0),
     Family("stablelm", "StableLm", lambda s: partial(s, 0.25)),
+    # the factor of cos and sin on a part of each head
+    Family("phi3__partial_longrope", "Phi3", lambda s: longrope(s, 0.5)),
+    Family(
+        "gpt_neox__yarn",
+        "GPTNeoX",
+        lambda s: stretched(
+            gpt_neox(s, rope_parameters=yarn(5000.0, partial_rotary_factor=0.5, factor=8.0))
+        ),
+    ),
+    # latent attention
+    Family("deepseek_v2", "DeepseekV2", lambda s: deepseek(s, q_lora_rank=None)),
+    Family(
+        "deepseek_v2__bias",
+        "DeepseekV2",
+        lambda s: deepseek(s, attention_bias=True),
+    ),
+    Family("deepseek_v3", "DeepseekV3", deepseek),
+    Family(
+        "deepseek_v3__yarn",
+        "DeepseekV3",
+        lambda s: stretched(
+            deepseek(
+                s,
+                rope_interleave=False,
+                rope_parameters=yarn(10000.0, mscale=0.7, mscale_all_dim=1.0),
+            )
+        ),
+    ),
+    Family("minicpm3", "MiniCPM3", latent),
 )
 
 

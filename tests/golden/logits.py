@@ -1,15 +1,16 @@
 """Write tests/data/logits.json: logits of the real attention modules at a few hidden states.
 
-    python tests/golden/logits.py        # needs the dependency group `golden`
+    python tests/golden/logits.py [NAME ...]       # needs the dependency group `golden`
 
 For every checkpoint in tests/data, layer and head: the logits of the last of six tokens at
 POSITIONS against all six, before any mask. Hidden states come from `directions` through the
-model's own norm. Run it again whenever the checkpoints are made anew.
+model's own norm. Run it again whenever checkpoints are made anew; names keep all other lines.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,11 @@ def directions(width: int) -> np.ndarray:
 
 def main() -> None:
     torch.set_default_dtype(torch.float64)
-    record = {}
+    names = sys.argv[1:]
+    record = json.loads((DATA / "logits.json").read_text())["logits"] if names else {}
     for folder in sorted(p for p in DATA.iterdir() if (p / "config.json").is_file()):
+        if names and folder.name not in names:
+            continue
         real = Real.open(folder)
         rows = []
         for layer in range(real.layers):
@@ -37,11 +41,13 @@ def main() -> None:
             with torch.no_grad():
                 rows.append(last_row(real.call(layer, states, rotation))[0].tolist())
         record[folder.name] = rows
-    lines = ",\n".join(f"{json.dumps(name)}:{json.dumps(rows)}" for name, rows in record.items())
+    lines = ",\n".join(
+        f"{json.dumps(name)}:{json.dumps(rows)}" for name, rows in sorted(record.items())
+    )
     (DATA / "logits.json").write_text(
         f'{{"positions":{json.dumps(POSITIONS)},\n"logits":{{\n{lines}\n}}}}\n'
     )
-    print(f"{len(record)} checkpoints")
+    print(f"{len(names or record)} checkpoints")
 
 
 if __name__ == "__main__":

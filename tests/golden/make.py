@@ -54,7 +54,8 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     low, high = torch.tensor(family.targets).log()
     targets = torch.linspace(float(low), float(high), count).exp()
     targets = iter(targets[torch.randperm(count, generator=generator)].tolist())
-    head_dim = getattr(real.config, "head_dim", None) or real.width // real.heads
+    sizes = [getattr(real.config, key, None) for key in ("qk_head_dim", "head_dim")]
+    head_dim = next(filter(None, sizes), real.width // real.heads)
     bases = {"gpt2": "transformer", "bert": "bert", "roberta": "roberta", "gpt_neox": "gpt_neox"}
     base = bases.get(real.config.model_type, "model")
     bare = Real(getattr(model, base, model), exact=True)
@@ -77,7 +78,7 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
             else:
                 if real.config.model_type == "gpt_neox":
                     rows = slice(3 * head * head_dim, (3 * head + 1) * head_dim)
-                names = ("q_proj", "query", "qkv_proj", "query_key_value")
+                names = ("q_proj", "q_b_proj", "query", "qkv_proj", "query_key_value")
                 query = next(m for n in names if (m := getattr(attention, n, None)) is not None)
                 multiply(query.weight[rows], factor)
                 if query.bias is not None:

@@ -32,7 +32,8 @@ def _record(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     _calls[module.layer_idx] = {"query": query, "key": key, "mask": mask, **kwargs}
-    return torch.zeros_like(query).transpose(1, 2).contiguous(), None
+    batch, heads, n, _ = query.shape
+    return query.new_zeros(batch, n, heads, value.shape[-1]), None
 
 
 AttentionInterface.register("recorded", _record)
@@ -111,6 +112,13 @@ class Real:
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Which coordinates of a head turn together: first ones, second ones, those left alone."""
+        if hasattr(self.config, "qk_nope_head_dim"):
+            still, turned = self.config.qk_nope_head_dim, self.config.qk_rope_head_dim
+            j = torch.arange(turned // 2)
+            # deepseek_v2 hands over neighbours, the others halves, whatever the file holds
+            if self.config.model_type == "deepseek_v2":
+                return still + 2 * j, still + 2 * j + 1, torch.arange(still)
+            return still + j, still + j + turned // 2, torch.arange(still)
         size = getattr(self.config, "head_dim", None) or self.width // self.heads
         rope = getattr(self.config, "rope_parameters", None) or {}
         turned = int(size * rope.get("partial_rotary_factor", 1.0))

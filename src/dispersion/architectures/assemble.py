@@ -5,18 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dispersion.architectures.attention import check_shapes, heads
+from dispersion.architectures.attention import check_shapes
 from dispersion.architectures.ledger import account
 from dispersion.architectures.plans import LayerPlan, Plan
 from dispersion.checkpoint.text import shown
 from dispersion.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dispersion.architectures.attention import Attention
     from dispersion.architectures.ledger import Naming
     from dispersion.checkpoint import Checkpoint
+    from dispersion.head import Head
 
 
 def assemble(
@@ -73,7 +74,7 @@ def assemble(
                 f"tensor {shown(name)} must have {rows} rows to fit config.json. Got shape {shape}."
             )
             raise CheckpointError(msg)
-    sorted_out = account(checkpoint.names, naming, prefix, attentions)
+    sorted_out = account(checkpoint.names, naming, prefix, attentions, layers)
     return Plan(
         family=family,
         model=_facts(checkpoint, attentions, layers) | dict(facts),
@@ -103,9 +104,13 @@ def _layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
         query_heads=attention.query.heads,
         key_heads=attention.key.heads,
         head_dim=attention.head_dim,
-        heads=partial(heads, checkpoint, attention),
+        heads=partial(_heads, checkpoint, attention),
         embedding=attention.embedding,
     )
+
+
+def _heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, int, Head]]:
+    return attention.heads(checkpoint)
 
 
 def _facts(checkpoint: Checkpoint, attentions: list[Attention], layers: int) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from dispersion.checkpoint import to_float64
 from dispersion.checkpoint.dtypes import readable
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError
-from dispersion.head import BallImage, Head
+from dispersion.head import ONE, BallImage, Head
 from dispersion.norms import projection_ball, qk_norm_ball
 from dispersion.reach import QKNorm, Reach
+from dispersion.rows import scaled_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +82,8 @@ class Attention:
         layerwise: whether a QK norm treats all heads together.
         eps: the ε of the QK norms.
         sinks: tensor of one learned sink logit for each query head, or None.
+        rotated_factor: encloses the factor of the rotated coordinates' share of a logit, where
+            other coordinates do not turn and `scale` cannot hold it.
         embedding: the token embedding that enters this layer, or None for layers after the first.
         The other fields are those of `Head`.
     """
@@ -100,6 +103,7 @@ class Attention:
     window: int | None = None
     causal: bool = True
     sinks: str | None = None
+    rotated_factor: Enclosure = ONE
     embedding: EmbeddingInput | None = None
 
     @property
@@ -119,6 +123,10 @@ class Attention:
         if self.sinks is not None:
             shapes[self.sinks] = (self.query.heads,)
         return shapes | _norm_shapes(self.input_norm, self.width)
+
+    def heads(self, checkpoint: Checkpoint) -> Iterator[tuple[int, int, Head]]:
+        """The layer's heads, as the function `heads` yields them."""
+        return heads(checkpoint, self)
 
 
 def _norm_shapes(norm: Norm | None, width: int) -> dict[str, tuple[int, ...]]:
@@ -167,7 +175,7 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
                 head,
                 kv_head,
                 Head(
-                    query=_ball(checkpoint, attention, attention.query, head, norm),
+                    query=_query(checkpoint, attention, head, norm),
                     key=key,
                     scale=attention.scale,
                     rotary=attention.rotary,
@@ -248,6 +256,19 @@ def _ball(
         norm_bias=norm[1],
         bias=bias,
     )
+
+
+def _query(
+    checkpoint: Checkpoint,
+    attention: Attention,
+    head: int,
+    norm: tuple[Vector | None, Vector | None],
+) -> BallImage | None:
+    """One head's queries, the factor of the rotated coordinates included."""
+    ball = _ball(checkpoint, attention, attention.query, head, norm)
+    if ball is None or attention.rotary is None:
+        return ball
+    return scaled_rows(ball, attention.rotary.pairs.ravel(), attention.rotated_factor)
 
 
 def _qk_norm(

@@ -11,7 +11,7 @@ from dispersion.architectures.scales import (
     embedding_factor,
     float32_factor,
     inverse_root,
-    times,
+    with_factor,
 )
 from dispersion.checkpoint.text import shown
 from dispersion.config import flag, integer, positive
@@ -155,21 +155,13 @@ class Reader:
                     f"ignores it. Got {partial}."
                 )
                 raise UnsupportedError(msg)
-        elif rotary is not None and still and rotary.attention_factor != ONE:
-            msg = (
-                f"rope_type {rotary.kind} with a factor on cos and sin is not supported where only "
-                f"{2 * len(rotary.pairs)} of head_dim={self.head_dim} coordinates turn."
-            )
-            raise UnsupportedError(msg)
         return rotary
 
     def _attention(self, prefix: str, layer: int) -> Attention:
         rules, kind = self.rules, self.kinds[layer]
         root = f"{prefix}layers.{layer}."
-        rotary, scale, window = self._rotary(kind), self.scale, kind.window
-        if rotary is not None:
-            # All coordinates turn, so the factor of cos and sin is part of the scale, squared.
-            scale = times(scale, times(rotary.attention_factor, rotary.attention_factor))
+        rotary, window = self._rotary(kind), kind.window
+        scale, rotated_factor = with_factor(self.scale, rotary)
         if self.bidirectional and window is not None:
             # Half the window to each side. A query at an end of the context sees one half and
             # itself, and no bound may count keys that some query does not see.
@@ -185,6 +177,7 @@ class Reader:
             input_norm=self._input_norm(f"{root}input_layernorm.") if rules.pre_norm else None,
             scale=scale,
             rotary=rotary,
+            rotated_factor=rotated_factor,
             layerwise=rules.qk_norm == "layerwise",
             eps=self.eps,
             soft_cap=self.soft_cap,

@@ -26,6 +26,7 @@ HEAD = "output head"
 MASK = "mask buffer of an old file"
 FREQUENCIES = "rotary frequencies come with the configuration"
 NOT_ASKED = "layer not asked for"
+FURTHER = "a layer that predicts further tokens, which the model's own pass does not run"
 OTHER = "not part of attention"
 
 MOST_LAYERS = 100_000
@@ -57,6 +58,7 @@ class Naming:
         outside: pattern of a name outside the layers, without the stack's prefix → why.
         near: further modules within a layer in which an unknown tensor would change attention.
         refused: pattern of a name within a layer → why its module is refused.
+        further_layers: layers behind those of the config that the model's own pass does not run.
     """
 
     stack: str
@@ -65,6 +67,7 @@ class Naming:
     outside: Mapping[str, str]
     near: tuple[str, ...] = ()
     refused: Mapping[str, str] | None = None
+    further_layers: int = 0
 
     def find_prefix(self, checkpoint: Checkpoint, layers: int) -> str:
         """The part of names before the stack in this file, such as "model." or nothing.
@@ -96,7 +99,8 @@ class Naming:
         """
         layer = re.compile(rf"^{re.escape(prefix + self.stack)}\.(\d+)\.")
         found = {int(m[1]) for name in checkpoint.names if (m := layer.match(name))}
-        wrong = found.symmetric_difference(range(layers))
+        further = set(range(layers, layers + self.further_layers))
+        wrong = (found - further).symmetric_difference(range(layers))
         if wrong:
             what = "lacks" if min(wrong) < layers else "also holds"
             msg = (
@@ -143,8 +147,12 @@ def account(
     naming: Naming,
     prefix: str,
     attentions: Collection[Attention],
+    layers: int | None = None,
 ) -> Account:
-    """Sort names into used, skipped and refused, given the layers that were asked for."""
+    """Sort names into used, skipped and refused, given the layers that were asked for.
+
+    `layers` are those of the config; what lies behind them is not run.
+    """
     used = {name for attention in attentions for name in attention.tensors}
     asked = {attention.layer: attention for attention in attentions}
     parents = {name.rpartition(".")[0] for name in used}
@@ -162,6 +170,9 @@ def account(
             skipped[_starred(name), reason or OTHER] += 1
             continue
         index, rest = int(match[1]), match[2]
+        if layers is not None and index >= layers:
+            skipped[f"{prefix}{naming.stack}.*.{_starred(rest)}", FURTHER] += 1
+            continue
         pattern = f"{prefix}{naming.stack}.*.{_starred(rest)}"
         reason = _match(naming.inside, rest)
         if reason is not None:

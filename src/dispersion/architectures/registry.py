@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from dispersion.architectures import (
     bert,
     cohere,
+    deepseek_v2,
+    deepseek_v3,
     gemma,
     gemma2,
     gemma3_text,
@@ -15,6 +17,7 @@ from dispersion.architectures import (
     gpt_oss,
     granite,
     llama,
+    minicpm3,
     mistral,
     mixtral,
     nemotron,
@@ -45,6 +48,8 @@ FAMILIES: tuple[Family, ...] = tuple(
     for module in (
         bert,
         cohere,
+        deepseek_v2,
+        deepseek_v3,
         gemma,
         gemma2,
         gemma3_text,
@@ -53,6 +58,7 @@ FAMILIES: tuple[Family, ...] = tuple(
         gpt_oss,
         granite,
         llama,
+        minicpm3,
         mistral,
         mixtral,
         nemotron,
