@@ -51,12 +51,16 @@ class Spectrum:
     Attributes:
         values: every κ_i, descending, of the cover that gives the smallest capacity.
         largest: the smallest κ_1 of any cover tried; in that cover no κ_i exceeds it.
-        steep: whether T13″ applies (no rotation and no query bias).
+        steep: whether T13″ applies (no rotation, no query bias and none of positions).
     """
 
     values: NDArray[np.float64]
     largest: float
     steep: bool
+
+    def times(self, factor: float) -> Spectrum:
+        """The same for logits multiplied by a factor of at least 1."""
+        return Spectrum(self.values * (factor * _UP), self.largest * factor * _UP, self.steep)
 
     @property
     def rank(self) -> int:
@@ -110,7 +114,7 @@ def spectrum(head: Head, scales: NDArray[np.float64] | None = None) -> Spectrum:
     if head.rotary is None or len(head.rotary.frequencies) == 0:
         values = _joint_values(head.query, head.key) * (head.scale.upper * _UP)
         biased = head.query.offset is not None or head.query.offset_error is not None
-        return Spectrum(values, float(values[0]), steep=not biased)
+        return Spectrum(values, float(values[0]), steep=not biased and head.bias is None)
     covers = _covers(head, head.query, head.key, scales)
     found = [_covered(head, head.query, c) for c in covers]
     logs = [float(log_capacity(values)) for values in found]

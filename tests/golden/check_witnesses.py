@@ -193,7 +193,7 @@ def replayed(folder: Path, lengths: list[int] | None = None) -> list[Replayed]:
         answers = check_head(head, [Target(n) for n in lengths])
         spread = answers.spread.upper
         for n, answer in zip(lengths, answers.results, strict=True):
-            found = witness.build(head.witnessed, n)
+            found = witness.build(head.witnessed.at(n), n)
             if found is None:
                 continue
             states = found.inputs(n)

@@ -60,7 +60,7 @@ class Family:
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     qk_norm: str | None = None
     gain_offset: float = 0.0
-    targets: tuple[float, ...] = field(default=(3.0, 60.0))
+    targets: tuple[float, ...] | None = field(default=(3.0, 60.0))  # None: as random as they come
 
     def build(self, size: Size) -> Any:
         config = getattr(transformers, self.kind.replace("ForText", "") + "Config")
@@ -71,6 +71,8 @@ class Family:
     def model_class(self) -> str:
         if self.kind == "Gemma3Text":
             return "Gemma3ForCausalLM"
+        if self.kind == "Llama4Text":
+            return "Llama4ForCausalLM"
         return self.kind + self.head
 
 
@@ -283,6 +285,69 @@ def latent(size: Size, **more: Any) -> dict[str, Any]:
     return config | more
 
 
+def bloom(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "hidden_size": size.head_dim * 3,
+        "n_layer": size.layers,
+        "n_head": 3,  # no power of two
+    }
+
+
+def mpt(size: Size, heads: int = 3, **more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "d_model": size.head_dim * heads,
+        "n_layers": size.layers,
+        "n_heads": heads,
+        "max_seq_len": 256,
+        "expansion_ratio": 1,
+        "attn_config": {"alibi_bias_max": 4} | more,
+    }
+
+
+def falcon(size: Size, **more: Any) -> dict[str, Any]:
+    config = llama(size, ffn_hidden_size=size.mlp)
+    del config["num_key_value_heads"]
+    return config | more
+
+
+def dbrx(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "d_model": size.head_dim * size.heads,
+        "n_layers": size.layers,
+        "n_heads": size.heads,
+        "max_seq_len": 256,
+        "attn_config": {
+            "kv_n_heads": size.heads // size.shared,
+            "clip_qkv": 2.5,
+            "rope_theta": 5000.0,
+        },
+        "ffn_config": {"ffn_hidden_size": size.mlp, "moe_num_experts": 2, "moe_top_k": 1},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    }
+
+
+def llama4(size: Size) -> dict[str, Any]:
+    return llama(
+        size,
+        head_dim=size.head_dim,
+        num_local_experts=1,
+        moe_layers=[],
+        intermediate_size_mlp=size.mlp,
+        no_rope_layers=[1, 0],
+        attention_chunk_size=20,
+        floor_scale=10,
+        attn_scale=0.3,
+    )
+
+
+def ministral3(size: Size) -> dict[str, Any]:
+    scaled = yarn(10000.0, original_max_position_embeddings=16, llama_4_scaling_beta=0.2)
+    return decoder(size, head_dim=size.head_dim, rope_parameters=scaled, max_position_embeddings=64)
+
+
 def deepseek(size: Size, **more: Any) -> dict[str, Any]:
     """All layers without experts."""
     return latent(size, n_routed_experts=2, first_k_dense_replace=size.layers) | more
@@ -456,6 +521,44 @@ FAMILIES = (
         ),
     ),
     Family("minicpm3", "MiniCPM3", latent),
+    # biases of positions
+    Family("bloom", "Bloom", bloom, dtype=torch.float16),
+    Family("mpt", "Mpt", mpt, dtype=torch.float16),
+    Family("falcon", "Falcon", falcon),
+    Family(
+        "falcon__grouped",
+        "Falcon",
+        lambda s: falcon(
+            s, new_decoder_architecture=True, num_kv_heads=s.heads // s.shared, bias=True
+        ),
+    ),
+    Family(
+        "falcon__alibi",
+        "Falcon",
+        lambda s: falcon(s, alibi=True, multi_query=False, parallel_attn=False, bias=True),
+        dtype=torch.float16,
+    ),
+    # clamped queries and keys
+    Family("olmo__clip", "Olmo", lambda s: llama(s, clip_qkv=2.0), targets=None),
+    Family(
+        "olmoe__clip",
+        "Olmoe",
+        lambda s: experts(llama(s, intermediate_size=2), clip_qkv=1.5),
+        qk_norm="layerwise",
+        targets=None,
+    ),
+    Family("mpt__clip", "Mpt", lambda s: mpt(s, heads=2, clip_qkv=3.0), targets=None),
+    Family("dbrx", "Dbrx", dbrx, dtype=torch.float16, targets=None),
+    # norms behind the rotation, temperatures that grow with the position
+    Family(
+        "hunyuan_v1_dense",
+        "HunYuanDenseV1",
+        lambda s: llama(s, head_dim=s.head_dim),
+        qk_norm="headwise",
+    ),
+    Family("nanochat", "NanoChat", llama, targets=None),
+    Family("llama4_text", "Llama4Text", llama4),
+    Family("ministral3", "Ministral3", ministral3),
 )
 
 

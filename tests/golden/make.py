@@ -51,21 +51,29 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     torch.set_default_dtype(torch.float64)
     real = Real.open(folder)
     count = real.layers * (1 if family.qk_norm == "headwise" else real.heads)
+    if family.targets is None:
+        return
     low, high = torch.tensor(family.targets).log()
     targets = torch.linspace(float(low), float(high), count).exp()
     targets = iter(targets[torch.randperm(count, generator=generator)].tolist())
     sizes = [getattr(real.config, key, None) for key in ("qk_head_dim", "head_dim")]
     head_dim = next(filter(None, sizes), real.width // real.heads)
-    bases = {"gpt2": "transformer", "bert": "bert", "roberta": "roberta", "gpt_neox": "gpt_neox"}
+    bases = dict.fromkeys(("gpt2", "bloom", "falcon", "mpt", "dbrx"), "transformer")
+    bases |= {name: name for name in ("bert", "roberta", "gpt_neox")}
     base = bases.get(real.config.model_type, "model")
     bare = Real(getattr(model, base, model), exact=True)
     for layer in range(real.layers):
         if hasattr(real.attention(layer), "attn_logit_softcapping"):
             real.attention(layer).attn_logit_softcapping = None
-        reached = free_phase(real, layer, restarts=24)
+        if real.alibi:
+            few = ascend(real, layer, torch.ones(3, dtype=torch.bool), [], most=200)[0]
+            reached = [found.value for found in few]
+        else:
+            reached = free_phase(real, layer, restarts=24)
         attention = bare.attention(layer)
         if family.qk_norm == "headwise":
-            multiply(attention.q_norm.weight, next(targets) / max(reached), family.gain_offset)
+            norm = getattr(attention, "q_norm", None) or attention.query_layernorm
+            multiply(norm.weight, next(targets) / max(reached), family.gain_offset)
             continue
         for head in range(real.heads):
             rows = slice(head * head_dim, (head + 1) * head_dim)
@@ -76,13 +84,25 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
                 multiply(attention.c_attn.weight[:, rows], factor)
                 multiply(attention.c_attn.bias[rows], factor)
             else:
-                if real.config.model_type == "gpt_neox":
-                    rows = slice(3 * head * head_dim, (3 * head + 1) * head_dim)
-                names = ("q_proj", "q_b_proj", "query", "qkv_proj", "query_key_value")
+                if hasattr(attention, "query_key_value"):
+                    group = group_size(real)
+                    start = (head // group) * (group + 2) + head % group
+                    rows = slice(start * head_dim, (start + 1) * head_dim)
+                names = ("q_proj", "q_b_proj", "query", "qkv_proj", "query_key_value", "Wqkv")
                 query = next(m for n in names if (m := getattr(attention, n, None)) is not None)
                 multiply(query.weight[rows], factor)
                 if query.bias is not None:
                     multiply(query.bias[rows], factor)
+
+
+def group_size(real: Real) -> int:
+    """Query heads that share a key head, and stand together in a fused projection."""
+    config = real.config
+    if config.model_type != "falcon" or (
+        not config.new_decoder_architecture and not config.multi_query
+    ):
+        return 1
+    return real.heads // (config.num_kv_heads if config.new_decoder_architecture else 1)
 
 
 def multiply(tensor: torch.Tensor, factor: float, offset: float = 0.0) -> None:
@@ -104,7 +124,7 @@ def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
     restarts: dict[int, list[int]] = {n: [] for n in lengths}
     casts = singles = 0.0
     for layer in range(real.layers):
-        phases = free_phase(real, layer) if real.rotary else [None] * real.heads
+        phases = free_phase(real, layer) if real.phases else [None] * real.heads
         reached: dict[int, list[Found]] = {}
         for n in lengths:
             shorter = [found for each in reached.values() for found in each]

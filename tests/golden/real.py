@@ -7,6 +7,8 @@ module hands to its attention function, and the logits are formed as its eager f
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,22 @@ def _record(
     return query.new_zeros(batch, n, heads, value.shape[-1]), None
 
 
+BLOCKS = {"gpt2": "h", "bloom": "h", "falcon": "h", "mpt": "blocks", "dbrx": "blocks"}
+ATTENTION = {
+    "gpt2": "attn",
+    "bloom": "self_attention",
+    "falcon": "self_attention",
+    "mpt": "attn",
+    "dbrx": "norm_attn_norm.attn",
+    "gpt_neox": "attention",
+}
+NORM = {
+    "gpt2": "ln_1",
+    "bloom": "input_layernorm",
+    "mpt": "norm_1",
+    "dbrx": "norm_attn_norm.norm_1",
+}
+
 AttentionInterface.register("recorded", _record)
 AttentionMaskInterface.register("recorded", eager_mask)
 
@@ -58,6 +76,7 @@ class Real:
 
     model: Any
     exact: bool
+    where: Tensor | None = None  # positions of the last rotation, for modules that ask again
 
     @classmethod
     def open(cls, folder: Path, *, exact: bool = True, dtype: torch.dtype = torch.float64) -> Real:
@@ -98,13 +117,35 @@ class Real:
         return self.config.hidden_size
 
     @property
+    def kind(self) -> str:
+        return self.config.model_type
+
+    @property
+    def alibi(self) -> bool:
+        """Whether positions add to the logits."""
+        return self.kind in ("bloom", "mpt") or bool(getattr(self.config, "alibi", False))
+
+    @property
+    def phases(self) -> bool:
+        """Whether free angles bound what real positions give.
+
+        Not where queries grow with the position, nor where a gain stands behind the rotation.
+        """
+        return self.rotary and self.kind not in ("llama4_text", "ministral3", "hunyuan_v1_dense")
+
+    @property
     def rotary(self) -> bool:
-        return hasattr(self.model, "rotary_emb")
+        return hasattr(self.model, "rotary_emb") and not self.alibi
+
+    @property
+    def positional(self) -> bool:
+        """Whether a logit depends on where its two tokens stand."""
+        return self.rotary or self.alibi
 
     @property
     def learned(self) -> int | None:
         """The longest context the position table allows."""
-        if self.rotary:
+        if self.positional:
             return None
         # roberta counts positions from the one behind its padding's
         first = self.config.pad_token_id + 1 if self.config.model_type == "roberta" else 0
@@ -125,28 +166,28 @@ class Real:
         if not getattr(self.attention(layer), "use_rope", True):
             turned = 0
         half = torch.arange(turned // 2)
-        if self.config.model_type == "cohere":
+        if self.kind in ("cohere", "llama4_text"):
             return 2 * half, 2 * half + 1, torch.arange(turned, size)
         return half, half + turned // 2, torch.arange(turned, size)
 
     def attention(self, layer: int) -> Any:
-        if self.config.model_type == "gpt2":
-            return self.model.h[layer].attn
-        if self.config.model_type in ("bert", "roberta"):
+        if self.kind in ("bert", "roberta"):
             return self.model.encoder.layer[layer].attention.self
-        if self.config.model_type == "gpt_neox":
-            return self.model.layers[layer].attention
-        return self.model.layers[layer].self_attn
+        return self.block(layer).get_submodule(ATTENTION.get(self.kind, "self_attn"))
+
+    def block(self, layer: int) -> Any:
+        return getattr(self.model, BLOCKS.get(self.kind, "layers"))[layer]
 
     def norm(self, layer: int) -> Any | None:
         """The norm whose output the attention module reads; None where there is none."""
-        if self.config.model_type == "gpt2":
-            return self.model.h[layer].ln_1
-        if self.config.model_type in ("bert", "roberta"):
+        if self.kind in ("bert", "roberta"):
             if layer == 0:
                 return self.model.embeddings.LayerNorm
             return self.model.encoder.layer[layer - 1].output.LayerNorm
-        return getattr(self.model.layers[layer], "input_layernorm", None)
+        block = self.block(layer)
+        if self.kind in NORM:
+            return block.get_submodule(NORM[self.kind])
+        return getattr(block, "ln_attn", None) or getattr(block, "input_layernorm", None)
 
     def states(self, layer: int, directions: Tensor) -> Tensor:
         """Inputs of the attention module, from directions of raw hidden states (any length)."""
@@ -159,7 +200,14 @@ class Real:
             return norm(raw)
 
     def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        """cos and sin at (batch, n) positions, from the model's own rotary module."""
+        """cos and sin at (batch, n) positions, from the model's own rotary module.
+
+        Biases of positions where there are such: (batch, heads, 1, n), from the model's builder.
+        """
+        self.where = positions
+        if self.alibi:
+            with self._precision():
+                return biases(self, positions)
         if not self.rotary:
             return None
         dummy = torch.zeros(1, dtype=self.dtype)
@@ -181,9 +229,16 @@ class Real:
         With `implementation="eager"` it returns the module's own attention weights instead.
         """
         self.config._attn_implementation = implementation
+        if self.kind in ("bloom", "mpt", "falcon"):
+            with self._precision():
+                return own_attention(self, layer, states, rotation, implementation)
         kwargs: dict[str, Any] = {"attention_mask": mask}
         if rotation is not None:
             kwargs["position_embeddings"] = rotation
+        if self.kind == "ministral3":
+            kwargs["position_ids"] = self.where
+        if self.kind == "llama4_text" and self.where is not None:
+            kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
         with self._precision():
             output = self.attention(layer)(states, **kwargs)
         if implementation == "eager":
@@ -192,6 +247,8 @@ class Real:
 
     def masks(self, n: int) -> list[Tensor | None]:
         """The additive mask each layer gets from the model for a context of n tokens."""
+        if self.kind in ("bloom", "mpt", "falcon"):
+            return [None] * self.layers  # causal: the last query sees all
         self.config._attn_implementation = "recorded"
         with torch.no_grad():
             self.model(inputs_embeds=torch.ones(1, n, self.width, dtype=self.dtype))
@@ -203,6 +260,71 @@ class Real:
             torch.ones(n, dtype=torch.bool) if m is None else m[0, 0, -1] == 0
             for m in self.masks(n)
         ]
+
+
+@dataclass
+class Before:
+    """A cache that says how many tokens came before, so that the last one has its real position."""
+
+    tokens: int
+
+    def get_seq_length(self, _: int) -> int:
+        return self.tokens
+
+    def update(self, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        return key, value
+
+
+def biases(real: Real, positions: Tensor) -> Tensor:
+    """What the model's own builder adds for keys at (batch, n) positions: (batch, heads, 1, n)."""
+    n = int(positions.max()) + 1
+    if real.kind == "mpt":
+        largest = real.config.attn_config.alibi_bias_max
+        table = real.model.build_mpt_alibi_tensor(real.heads, n, largest).to(real.dtype)
+    else:
+        module = sys.modules[type(real.model).__module__]
+        ones = torch.ones(1, n, dtype=torch.long)
+        table = module.build_alibi_tensor(ones, real.heads, real.dtype)
+    return table[:, 0][:, positions].transpose(0, 1).unsqueeze(2)
+
+
+def own_attention(
+    real: Real, layer: int, states: Tensor, rotation: Any, implementation: str
+) -> Any:
+    """Modules that do not hand over their queries: their weights, or their call of torch's own."""
+    attention, (batch, n, _) = real.attention(layer), states.shape
+    eager = implementation == "eager"
+    if real.kind == "bloom":
+        bias = rotation.reshape(batch * real.heads, 1, n)
+        _, weights = attention(states, torch.zeros_like(states), bias, None)
+        return weights if eager else {"logits": weights[:, :, -1].log()}
+    if real.kind == "mpt":
+        _, weights = attention(states, rotation[0] if eager else None)
+        return weights if eager else {"logits": weights[:, :, -1].log() + rotation[:, :, 0]}
+    if eager:
+        zeros = torch.zeros(1, 1, 1, n, dtype=states.dtype)
+        if real.alibi:
+            return attention(states, rotation, zeros, output_attentions=True)[1]
+        positions = {"position_embeddings": rotation, "output_attentions": True}
+        return attention(states, None, zeros, **positions)[1]
+    real.config._attn_implementation = "sdpa"
+    scale = (real.width // real.heads) ** -0.5
+    found: dict[str, Any] = {"scaling": scale}
+
+    def sdpa(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Tensor:
+        found.update(query=query, key=key, bias=kwargs["attn_mask"])
+        return torch.zeros_like(query)
+
+    saved = torch.nn.functional.scaled_dot_product_attention
+    torch.nn.functional.scaled_dot_product_attention = sdpa
+    try:
+        if real.alibi:
+            attention(states, rotation, rotation / math.sqrt(real.width // real.heads))
+        else:
+            attention(states, None, None, position_embeddings=rotation)
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = saved
+    return found
 
 
 def grouped(call: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -227,6 +349,10 @@ def probabilities(logits: Tensor, call: dict[str, Any], head: int) -> Tensor:
 
 def last_row(call: dict[str, Any]) -> Tensor:
     """Logits of the last query against every key, before masking: (batch, heads, n)."""
+    if "logits" in call:
+        return call["logits"]
     query, key = grouped(call)
     logits = torch.matmul(query[:, :, -1:], key.transpose(2, 3))[:, :, 0] * call["scaling"]
+    if call.get("bias") is not None:
+        logits = logits + call["bias"][:, :, 0]
     return soft_capped(logits, call)

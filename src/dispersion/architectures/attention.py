@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dispersion.checkpoint import to_float64
 from dispersion.checkpoint.dtypes import readable
 from dispersion.checkpoint.text import shown
+from dispersion.clipping import clipped_head
 from dispersion.errors import CheckpointError
 from dispersion.head import ONE, BallImage, Head
 from dispersion.norms import projection_ball, qk_norm_ball
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from dispersion.checkpoint import Checkpoint
     from dispersion.embedding import EmbeddingInput
     from dispersion.enclosure import Enclosure
+    from dispersion.growth import Growth
+    from dispersion.position_bias import Bias
     from dispersion.rotary import Rotary
 
     Vector = NDArray[np.float64]
@@ -58,6 +61,7 @@ class Projection:
         first: the side's first output within the tensor (fused projections).
         outputs: all outputs of the tensor; heads·head_dim where it is not fused.
         stride: outputs from one head's first to the next one's; None for head_dim.
+        together: heads that lie side by side in every stride.
         transposed: whether outputs are columns.
         norm: the QK norm behind the projection, or None.
     """
@@ -68,6 +72,7 @@ class Projection:
     first: int = 0
     outputs: int | None = None
     stride: int | None = None
+    together: int = 1
     transposed: bool = False
     norm: Norm | None = None
 
@@ -84,6 +89,10 @@ class Attention:
         sinks: tensor of one learned sink logit for each query head, or None.
         rotated_factor: encloses the factor of the rotated coordinates' share of a logit, where
             other coordinates do not turn and `scale` cannot hold it.
+        clip: to which size coordinates of queries and keys are clamped before they turn, or None.
+        known_inputs: whether the ways from hidden states to points of the balls are those of
+            `Reach`; else nothing is witnessed.
+        position_bias: what positions add to the logits of each query head, or None.
         embedding: the token embedding that enters this layer, or None for layers after the first.
         The other fields are those of `Head`.
     """
@@ -104,6 +113,11 @@ class Attention:
     causal: bool = True
     sinks: str | None = None
     rotated_factor: Enclosure = ONE
+    position_bias: tuple[Bias, ...] | None = None
+    growth: Growth | None = None
+    clip: float | None = None
+    chunked: bool = False
+    known_inputs: bool = True
     embedding: EmbeddingInput | None = None
 
     @property
@@ -171,26 +185,30 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
         key = _ball(checkpoint, attention, attention.key, kv_head, norm)
         key_norm = _qk_norm(checkpoint, attention, attention.key, kv_head)
         for head in range(kv_head * group, (kv_head + 1) * group):
-            yield (
-                head,
-                kv_head,
-                Head(
-                    query=_query(checkpoint, attention, head, norm),
-                    key=key,
-                    scale=attention.scale,
-                    rotary=attention.rotary,
-                    soft_cap=attention.soft_cap,
-                    sink=None if sinks is None else float(sinks[head]),
-                    window=attention.window,
-                    causal=attention.causal,
-                    reach=_reach(
-                        attention,
-                        norm,
-                        _qk_norm(checkpoint, attention, attention.query, head),
-                        key_norm,
-                    ),
-                ),
+            built = Head(
+                query=_query(checkpoint, attention, head, norm),
+                key=key,
+                scale=attention.scale,
+                rotary=attention.rotary,
+                soft_cap=attention.soft_cap,
+                sink=None if sinks is None else float(sinks[head]),
+                window=attention.window,
+                chunked=attention.chunked,
+                causal=attention.causal,
+                bias=None if attention.position_bias is None else attention.position_bias[head],
+                growth=attention.growth,
+                reach=_reach(
+                    attention,
+                    norm,
+                    _qk_norm(checkpoint, attention, attention.query, head),
+                    key_norm,
+                )
+                if attention.known_inputs
+                else None,
             )
+            if attention.clip is not None:
+                built = clipped_head(built, attention.clip)
+            yield head, kv_head, built
         del key
 
 
@@ -204,7 +222,8 @@ def _vectors(checkpoint: Checkpoint, norm: Norm | None) -> tuple[Vector | None, 
 
 
 def _outputs(attention: Attention, side: Projection, head: int) -> slice:
-    start = side.first + head * (side.stride or attention.head_dim)
+    group, place = divmod(head, side.together)
+    start = side.first + group * (side.stride or attention.head_dim) + place * attention.head_dim
     return slice(start, start + attention.head_dim)
 
 

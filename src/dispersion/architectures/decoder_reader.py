@@ -8,6 +8,7 @@ from dispersion.architectures import ledger
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.scales import (
+    clip_of,
     embedding_factor,
     float32_factor,
     inverse_root,
@@ -72,6 +73,7 @@ class Reader:
         self.bidirectional = self._bidirectional()
         self.kinds = rules.window(config, self.layers)
         self.scale, self.soft_cap = self._scale(), self._soft_cap()
+        self.clip = None if rules.clip_key is None else clip_of(config, rules.clip_key)
         key = "max_position_embeddings"
         stated = config.get(key) is not None
         self.max_positions = integer(config, key) if stated else None
@@ -144,6 +146,8 @@ class Reader:
         if self.rules.rope_absent is not None and silent:
             stated = {**stated, "rope_scaling": self.rules.rope_absent}
         rotary = rotary_from_config(stated, layer_type, self.head_dim, self.rules.rope)
+        if rotary is not None and self.rules.backward:
+            rotary = rotary.reversed()
         still = rotary is not None and bool(rotary.unrotated.size)
         if default is None:
             partial = positive(self.config, "partial_rotary_factor", 1.0)
@@ -161,12 +165,16 @@ class Reader:
         rules, kind = self.rules, self.kinds[layer]
         root = f"{prefix}layers.{layer}."
         rotary, window = self._rotary(kind), kind.window
+        query, key = self._projections(f"{root}self_attn.", kind)
         scale, rotated_factor = with_factor(self.scale, rotary)
+        after = rules.qk_after and query.norm is not None
+        if after:
+            # A norm behind the rotation undoes any factor of cos and sin.
+            scale, rotated_factor = self.scale, ONE
         if self.bidirectional and window is not None:
             # Half the window to each side. A query at an end of the context sees one half and
             # itself, and no bound may count keys that some query does not see.
             window = window // 2 + 1
-        query, key = self._projections(f"{root}self_attn.")
         return Attention(
             module=f"{root}self_attn",
             layer=layer,
@@ -176,19 +184,33 @@ class Reader:
             key=key,
             input_norm=self._input_norm(f"{root}input_layernorm.") if rules.pre_norm else None,
             scale=scale,
-            rotary=rotary,
+            # Behind a rotation every direction is reached alike, and a gain there does not turn
+            # with it: for such a head no bound may turn anything. Without a gain, norm and
+            # rotation commute.
+            rotary=None if after and rules.qk_gain else rotary,
+            known_inputs=not (after and rules.qk_gain and rotary is not None),
+            growth=None if rules.growth is None else rules.growth(self.config, kind),
+            chunked=kind.chunked,
             rotated_factor=rotated_factor,
             layerwise=rules.qk_norm == "layerwise",
             eps=self.eps,
             soft_cap=self.soft_cap,
             window=window,
+            clip=self.clip,
             causal=not self.bidirectional,
             sinks=f"{root}self_attn.sinks" if rules.sinks else None,
-            # Contexts of token ids are built without a sink.
-            embedding=None if layer or rules.sinks else self._embedding(prefix),
+            # Contexts of token ids are built without a sink, and without clamping.
+            embedding=None
+            if layer or rules.sinks or self.clip is not None or not self._embeds(kind)
+            else self._embedding(prefix),
         )
 
-    def _projections(self, root: str) -> tuple[Projection, Projection]:
+    def _embeds(self, kind: LayerKind) -> bool:
+        """Whether bounds over token ids are known for the first layer."""
+        plain = not self.rules.qk_after and not kind.chunked
+        return self.rules.embedded and plain and self.rules.growth is None
+
+    def _projections(self, root: str, kind: LayerKind) -> tuple[Projection, Projection]:
         total = (self.heads + 2 * self.key_heads) * self.head_dim if self.rules.fused else None
         sides = {"q": (self.heads, 0), "k": (self.key_heads, self.heads * self.head_dim)}
         query, key = (
@@ -198,19 +220,22 @@ class Reader:
                 heads=heads,
                 first=first if total else 0,
                 outputs=total,
-                norm=self._qk_norm(f"{root}{side}_norm.weight"),
+                norm=self._qk_norm(f"{root}{name}.weight", kind),
             )
-            for side, (heads, first) in sides.items()
+            for (side, (heads, first)), name in zip(sides.items(), self.rules.qk_names, strict=True)
         )
         return query, key
 
-    def _qk_norm(self, gain: str) -> Norm | None:
+    def _qk_norm(self, gain: str, kind: LayerKind) -> Norm | None:
         rules = self.rules
+        if rules.qk_key is not None:
+            used = flag(self.config, rules.qk_key, default=True)
+            return Norm("rms", None) if used and kind.rotates else None
         if rules.stacked_key is not None and flag(self.config, rules.stacked_key, default=False):
             return Norm("layer", gain, stacked=True)
         if rules.qk_norm == "none":
             return None
-        return Norm("rms", gain, gain_offset=self.gain_offset)
+        return Norm("rms", gain if rules.qk_gain else None, gain_offset=self.gain_offset)
 
     def _embedding(self, prefix: str) -> EmbeddingInput:
         scale = ONE

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dispersion.config import positive
 from dispersion.enclosure import Enclosure
 from dispersion.head import ONE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dispersion.rotary import Rotary
 
 
@@ -54,6 +57,15 @@ def with_factor(scale: Enclosure, rotary: Rotary | None) -> tuple[Enclosure, Enc
         return scale, ONE
     factor = times(rotary.attention_factor, rotary.attention_factor)
     return (scale, factor) if rotary.unrotated.size else (times(scale, factor), ONE)
+
+
+def clip_of(config: Mapping[str, Any], key: str = "clip_qkv") -> float | None:
+    """The size to which a config clamps queries and keys, or None where it does not.
+
+    Raises:
+        CheckpointError: it is not a number above 0.
+    """
+    return None if config.get(key) is None else positive(config, key)
 
 
 def divided(value: Enclosure, divisor: int) -> Enclosure:
