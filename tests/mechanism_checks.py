@@ -1,11 +1,15 @@
 """Checks of certificates against what ascent reached on the real modules, for mutants to fail."""
 
 import json
+import math
 from pathlib import Path
+
+import numpy as np
 
 from dispersion.architectures import plan
 from dispersion.checking import check_head
 from dispersion.checkpoint import open_checkpoint
+from dispersion.position_bias import LinearBias
 from dispersion.verdict import Target
 
 DATA = Path(__file__).parent / "data"
@@ -70,3 +74,27 @@ def covered(name):
     return unknown_inputs(name) or any(
         head.bias is not None or head.growth is not None or head.chunked for head in heads(name)
     )
+
+
+def middle(enclosure):
+    return (enclosure.lower + enclosure.upper) / 2
+
+
+def t5_bucket(distance, buckets, furthest):
+    """Of `buckets` for one direction, as transformers computes it."""
+    exact = buckets // 2
+    if distance < exact:
+        return distance
+    ratio = math.log(distance / exact) / math.log(furthest / exact)
+    return min(buckets - 1, exact + int(ratio * (buckets - exact)))
+
+
+def biases(bias, positions):
+    """What the last query's logits get for keys at these positions; ALiBi up to a constant."""
+    if isinstance(bias, LinearBias):
+        return -middle(bias.slope) * (positions[-1] - positions)
+    found = []
+    for lag in positions[-1] - positions:
+        bucket = t5_bucket(abs(int(lag)), bias.buckets, bias.furthest)
+        found.append(bias.values[bucket + (bias.buckets if lag < 0 else 0)])
+    return np.array(found)

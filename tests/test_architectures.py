@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import mechanism_checks
 from dispersion import architectures
 from dispersion.architectures import families, plan, registry, supported_model_types
 from dispersion.architectures.scales import divided, inverse_root, times
@@ -20,7 +21,7 @@ from dispersion.errors import (
     DispersionError,
     UnsupportedError,
 )
-from mechanism_checks import unknown_inputs
+from mechanism_checks import middle, unknown_inputs
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(p.parent.name for p in DATA.glob("*/config.json"))
@@ -77,12 +78,8 @@ def last_row(head, states, positions):
     if head.growth is not None:
         logits = logits * middle(head.growth.factor(int(positions[-1]) + 1))
     if head.bias is not None:
-        logits = logits - middle(head.bias.slope) * (positions[-1] - positions)
+        logits = logits + mechanism_checks.biases(head.bias, positions)
     return logits if head.soft_cap is None else head.soft_cap * np.tanh(logits / head.soft_cap)
-
-
-def middle(enclosure):
-    return (enclosure.lower + enclosure.upper) / 2
 
 
 def opened(name):

@@ -131,9 +131,9 @@ def test_recorded_contexts_stay_below_the_ceilings(name):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_nothing_is_refused_and_every_head_is_answered(name):
     sizes = config(name)
-    names = ("num_hidden_layers", "n_layer", "n_layers")
+    names = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
     layers = next(sizes[key] for key in names if key in sizes)
-    names = ("num_attention_heads", "n_head", "n_heads")
+    names = ("num_attention_heads", "n_head", "n_heads", "num_heads")
     heads = next(sizes[key] for key in names if key in sizes)
     for found in audited(name, "free").values():
         assert found.complete

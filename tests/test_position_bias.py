@@ -168,22 +168,13 @@ def test_witnesses_claim_what_their_rows_give(rounding):
 # --- tables -----------------------------------------------------------------------------------
 
 
-def t5_bucket(distance, buckets, furthest):
-    """As transformers computes it, for keys at or before the query."""
-    exact = buckets // 2
-    if distance < exact:
-        return distance
-    ratio = np.log(np.float32(distance) / exact) / math.log(furthest / exact)
-    return min(buckets - 1, exact + int(ratio * (buckets - exact)))
-
-
 def test_tables_count_every_bucket_that_a_length_can_reach():
     rng = np.random.default_rng(5)
     for buckets, furthest in ((8, 20), (32, 128), (16, 500)):
         values = tuple(rng.normal(size=buckets).tolist())
         table = TableBias(values, buckets // 2, furthest)
         for n in (1, 2, 5, 17, 40, 130, 2000):
-            used = [values[t5_bucket(d, buckets, furthest)] for d in range(n)]
+            used = [values[mechanism_checks.t5_bucket(d, buckets, furthest)] for d in range(n)]
             assert table.spread(n) >= np.ptp(used)
             assert table.spread(n) <= table.settled().spread(n)
             row = np.array(used)
@@ -193,6 +184,57 @@ def test_tables_count_every_bucket_that_a_length_can_reach():
         both = TableBias(values + values[::-1], buckets // 2, furthest, directions=2)
         assert both.buckets == buckets
         assert not both.one_sided
+
+
+def test_encoder_and_decoder_of_t5_have_their_own_tables():
+    checkpoint = open_checkpoint(DATA / "t5")
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    rng = np.random.default_rng(8)
+    for name in list(arrays):
+        if not name.startswith("encoder.block."):
+            continue
+        other = name.replace("encoder", "decoder")
+        shape = arrays[name].shape
+        arrays[other.replace("layer.1.", "layer.2.")] = rng.normal(size=shape)
+        if "layer.0.SelfAttention" in name and "bias" not in name:
+            cross = other.replace("layer.0.SelfAttention", "layer.1.EncDecAttention")
+            arrays[cross] = rng.normal(size=shape)
+    found = plan(from_arrays(arrays, checkpoint.config))
+    assert [layer.layer for layer in found.layers] == [0, 1, 0, 1]
+    assert {r.name for r in found.refused} == {"decoder.block.*.layer.1.EncDecAttention"}
+    for stack, layers in (("encoder", found.layers[:2]), ("decoder", found.layers[2:])):
+        name = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        for layer in layers:
+            for index, _, head in layer.heads():
+                assert head.bias.values == tuple(arrays[name][:, index].tolist())
+                assert head.causal is (stack == "decoder")
+                assert head.scale == ONE
+                assert head.bias.directions == (2 if stack == "encoder" else 1)
+                assert head.bias.exact == (2 if stack == "encoder" else 4)
+    names = [s.name for s in found.skipped]
+    assert len(names) == len(set(names))
+
+
+def test_a_table_that_does_not_fit_is_named():
+    with pytest.raises(CheckpointError, match="relative_attention_num_buckets"):
+        changed("t5", relative_attention_num_buckets=7)
+    with pytest.raises(CheckpointError, match="relative_attention_bias"):
+        changed("t5", relative_attention_num_buckets=16)
+
+
+def test_a_table_left_out_of_the_spread_is_caught(monkeypatch):
+    monkeypatch.setattr(TableBias, "spread", lambda self, length: 0.0)
+    caught("t5")
+
+
+def test_bounds_with_a_table_are_near_what_was_reached():
+    found = mechanism_checks.certified("t5")
+    for n, layer, head, spread in mechanism_checks.reached("t5"):
+        result = found[n, layer, head]
+        # The farthest buckets may not be free for the extreme keys.
+        assert result.spread.upper <= spread * 1.0001 + 3.0
+        assert result.results[0].ceiling.lower == 0
+        assert "relative position bias" in result.cap
 
 
 # --- slopes and checkpoints ---------------------------------------------------------------------

@@ -306,6 +306,19 @@ def mpt(size: Size, heads: int = 3, **more: Any) -> dict[str, Any]:
     }
 
 
+def t5(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "d_model": size.hidden,
+        "d_kv": size.head_dim,
+        "d_ff": size.mlp,
+        "num_layers": size.layers,
+        "num_heads": 3,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 20,
+    }
+
+
 def falcon(size: Size, **more: Any) -> dict[str, Any]:
     config = llama(size, ffn_hidden_size=size.mlp)
     del config["num_key_value_heads"]
@@ -538,6 +551,7 @@ FAMILIES = (
         lambda s: falcon(s, alibi=True, multi_query=False, parallel_attn=False, bias=True),
         dtype=torch.float16,
     ),
+    Family("t5", "T5", t5, head="EncoderModel"),
     # clamped queries and keys
     Family("olmo__clip", "Olmo", lambda s: llama(s, clip_qkv=2.0), targets=None),
     Family(

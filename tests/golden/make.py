@@ -56,7 +56,7 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     low, high = torch.tensor(family.targets).log()
     targets = torch.linspace(float(low), float(high), count).exp()
     targets = iter(targets[torch.randperm(count, generator=generator)].tolist())
-    sizes = [getattr(real.config, key, None) for key in ("qk_head_dim", "head_dim")]
+    sizes = [getattr(real.config, key, None) for key in ("qk_head_dim", "head_dim", "d_kv")]
     head_dim = next(filter(None, sizes), real.width // real.heads)
     bases = dict.fromkeys(("gpt2", "bloom", "falcon", "mpt", "dbrx"), "transformer")
     bases |= {name: name for name in ("bert", "roberta", "gpt_neox")}
@@ -88,7 +88,7 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
                     group = group_size(real)
                     start = (head // group) * (group + 2) + head % group
                     rows = slice(start * head_dim, (start + 1) * head_dim)
-                names = ("q_proj", "q_b_proj", "query", "qkv_proj", "query_key_value", "Wqkv")
+                names = ("q_proj", "q_b_proj", "query", "qkv_proj", "query_key_value", "Wqkv", "q")
                 query = next(m for n in names if (m := getattr(attention, n, None)) is not None)
                 multiply(query.weight[rows], factor)
                 if query.bias is not None:

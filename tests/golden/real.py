@@ -123,7 +123,7 @@ class Real:
     @property
     def alibi(self) -> bool:
         """Whether positions add to the logits."""
-        return self.kind in ("bloom", "mpt") or bool(getattr(self.config, "alibi", False))
+        return self.kind in ("bloom", "mpt", "t5") or bool(getattr(self.config, "alibi", False))
 
     @property
     def phases(self) -> bool:
@@ -173,6 +173,8 @@ class Real:
     def attention(self, layer: int) -> Any:
         if self.kind in ("bert", "roberta"):
             return self.model.encoder.layer[layer].attention.self
+        if self.kind == "t5":
+            return self.model.encoder.block[layer].layer[0].SelfAttention
         return self.block(layer).get_submodule(ATTENTION.get(self.kind, "self_attn"))
 
     def block(self, layer: int) -> Any:
@@ -184,6 +186,8 @@ class Real:
             if layer == 0:
                 return self.model.embeddings.LayerNorm
             return self.model.encoder.layer[layer - 1].output.LayerNorm
+        if self.kind == "t5":
+            return self.model.encoder.block[layer].layer[0].layer_norm
         block = self.block(layer)
         if self.kind in NORM:
             return block.get_submodule(NORM[self.kind])
@@ -232,6 +236,13 @@ class Real:
         if self.kind in ("bloom", "mpt", "falcon"):
             with self._precision():
                 return own_attention(self, layer, states, rotation, implementation)
+        if self.kind == "t5":
+            attention = self.attention(layer)
+            attention.config._attn_implementation = implementation
+            whole = implementation == "eager" and layer == 0  # then it makes its own bias
+            with self._precision():
+                output = attention(states, position_bias=None if whole else rotation)
+            return output[2] if implementation == "eager" else _calls.pop(layer)
         kwargs: dict[str, Any] = {"attention_mask": mask}
         if rotation is not None:
             kwargs["position_embeddings"] = rotation
@@ -247,7 +258,7 @@ class Real:
 
     def masks(self, n: int) -> list[Tensor | None]:
         """The additive mask each layer gets from the model for a context of n tokens."""
-        if self.kind in ("bloom", "mpt", "falcon"):
+        if self.kind in ("bloom", "mpt", "falcon", "t5"):
             return [None] * self.layers  # causal: the last query sees all
         self.config._attn_implementation = "recorded"
         with torch.no_grad():
@@ -278,6 +289,15 @@ class Before:
 def biases(real: Real, positions: Tensor) -> Tensor:
     """What the model's own builder adds for keys at (batch, n) positions: (batch, heads, 1, n)."""
     n = int(positions.max()) + 1
+    if real.kind == "t5":
+        first = real.attention(0)
+        buckets = first._relative_position_bucket(
+            positions[:, None, :] - positions[:, :, None],
+            bidirectional=True,
+            num_buckets=first.relative_attention_num_buckets,
+            max_distance=first.relative_attention_max_distance,
+        )
+        return first.relative_attention_bias(buckets).permute(0, 3, 1, 2)
     if real.kind == "mpt":
         largest = real.config.attn_config.alibi_bias_max
         table = real.model.build_mpt_alibi_tensor(real.heads, n, largest).to(real.dtype)
@@ -353,6 +373,7 @@ def last_row(call: dict[str, Any]) -> Tensor:
         return call["logits"]
     query, key = grouped(call)
     logits = torch.matmul(query[:, :, -1:], key.transpose(2, 3))[:, :, 0] * call["scaling"]
-    if call.get("bias") is not None:
-        logits = logits + call["bias"][:, :, 0]
+    bias = call.get("bias", call.get("position_bias"))
+    if bias is not None:
+        logits = logits + bias[:, :, -1]
     return soft_capped(logits, call)

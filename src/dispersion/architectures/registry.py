@@ -42,6 +42,7 @@ from dispersion.architectures import (
     smollm3,
     stablelm,
     starcoder2,
+    t5,
 )
 from dispersion.architectures.ledger import refuse_quantised
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
@@ -91,6 +92,8 @@ FAMILIES: tuple[Family, ...] = tuple(
         smollm3,
         stablelm,
         starcoder2,
+        t5,
+        t5,
     )
 )
 
