@@ -14,7 +14,7 @@ from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
-from dispersion.growth import LogGrowth, PowerGrowth
+from dispersion.growth import LogGrowth
 from dispersion.head import BallImage, Head
 from dispersion.rotary import rotary
 from dispersion.verdict import Target, Verdict
@@ -43,15 +43,6 @@ def test_factors_enclose_the_definition_and_never_fall(rule):
     # No step is counted before it comes: positions are whole and small against 2^20.
     small = rule.factor(int(rule.period) - rule.first)
     assert small.upper < 1 + 2.0**-19
-
-
-def test_powers_enclose_the_definition():
-    rule = PowerGrowth(0.1, 2048)
-    for n in (1, 2048, 10**6):
-        assert ((1 + n / 2048) ** 0.1) in rule.factor(n)
-        assert rule.envelope(n) >= rule.factor(n).upper
-    assert not rule.settles(1e-9)
-    assert rule.settles(0.0)
 
 
 def test_spread_and_ceiling_are_those_of_the_length():

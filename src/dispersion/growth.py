@@ -82,25 +82,6 @@ class LogGrowth:
 
 
 @dataclass(frozen=True)
-class PowerGrowth:
-    """τ = (1 + (t + 1)/period)^exponent at position t (Beam)."""
-
-    exponent: float
-    period: float
-
-    @in_precision
-    def factor(self, length: int) -> Enclosure:
-        found = from_arb(((1 + arb(length) / arb(self.period)).log() * arb(self.exponent)).exp())
-        return Enclosure(found.lower * (1 - _ROUNDING), found.upper * (1 + _ROUNDING))
-
-    def settles(self, spread: float) -> bool:
-        return spread == 0
-
-    def envelope(self, length: int) -> float:
-        return self.factor(length).upper
-
-
-@dataclass(frozen=True)
 class Envelope:
     """The larger factor of a growth, at which ceilings fall with the length where they settle."""
 
