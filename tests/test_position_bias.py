@@ -9,7 +9,7 @@ import pytest
 import mechanism_checks
 from dispersion import ceilings, position_bias, witness
 from dispersion.architectures import alibi, falcon, plan
-from dispersion.architectures.alibi import bloom_slopes, in_bfloat16, mpt_slopes
+from dispersion.architectures.alibi import bloom_slope, in_bfloat16, mpt_slope
 from dispersion.ceilings import Bounds
 from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
@@ -240,6 +240,14 @@ def test_bounds_with_a_table_are_near_what_was_reached():
 # --- slopes and checkpoints ---------------------------------------------------------------------
 
 
+def bloom_slopes(heads):
+    return [bloom_slope(heads, head) for head in range(heads)]
+
+
+def mpt_slopes(heads, largest):
+    return [mpt_slope(heads, largest, head) for head in range(heads)]
+
+
 def test_slopes_are_those_of_the_definition():
     assert pytest.approx([s.upper for s in bloom_slopes(4)], rel=1e-5) == [
         1 / 4,
@@ -313,7 +321,7 @@ def test_a_bias_left_out_of_the_spread_is_caught(monkeypatch, name):
 def test_slopes_in_another_order_are_caught(monkeypatch):
     from dispersion.architectures import bloom
 
-    monkeypatch.setattr(bloom, "bloom_slopes", lambda heads: bloom_slopes(heads)[::-1])
+    monkeypatch.setattr(bloom, "bloom_slope", lambda n, head: bloom_slope(n, n - 1 - head))
     caught("bloom")
 
 

@@ -8,7 +8,13 @@ from dispersion.balls import product, total
 from dispersion.position_bias import LinearBias, coefficient_of_nearest
 
 if TYPE_CHECKING:
+    from dispersion.head import Head
     from dispersion.witness import Witness
+
+
+def possible(head: Head) -> bool:
+    """Whether inputs are built for a head: not where a table of distances biases its logits."""
+    return head.bias is None or isinstance(head.bias, LinearBias)
 
 
 def spread(witness: Witness, length: int) -> float:

@@ -180,6 +180,8 @@ def evaluate(
     """The witness of one direction of the query, its logits enclosed at the given lags."""
     if head.query is None or head.key is None or head.reach is None:
         return None
+    if not biased_witness.possible(head):
+        return None
     share = key_share(head.reach)
     if share <= 0:
         return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import ml_dtypes
 import numpy as np
 
@@ -12,21 +10,21 @@ from dispersion.enclosure import Enclosure
 _ROUNDING = 2.0**-20  # powers in float32
 
 
-def bloom_slopes(heads: int) -> list[Enclosure]:
+def bloom_slope(heads: int, head: int) -> Enclosure:
     """2^(−8k/p) for k = 1..p, p the largest power of two; further heads take odd k of 2p."""
-    power = 2 ** math.floor(math.log2(heads))
-    exponents = [8 * k / power for k in range(1, power + 1)]
-    exponents += [4 * k / power for k in range(1, 2 * (heads - power) + 1, 2)]
-    return [_enclosed(x) for x in exponents]
+    power = 1 << (heads.bit_length() - 1)
+    extra = head - power
+    return _enclosed(8 * (head + 1) / power if extra < 0 else 4 * (2 * extra + 1) / power)
 
 
-def mpt_slopes(heads: int, largest: float) -> list[Enclosure]:
+def mpt_slope(heads: int, largest: float, head: int) -> Enclosure:
     """2^(−largest·k/p), p the next power of two; unless p = heads even k first, then odd ones."""
-    power = 2 ** math.ceil(math.log2(heads))
-    exponents = [largest * k / power for k in range(1, power + 1)]
+    power = 1 << (heads - 1).bit_length()
+    half = power // 2
+    k = head + 1
     if power != heads:
-        exponents = [*exponents[1::2], *exponents[::2]][:heads]
-    return [_enclosed(x) for x in exponents]
+        k = 2 * (head + 1) if head < half else 2 * (head - half) + 1
+    return _enclosed(largest * k / power)
 
 
 def in_bfloat16(slope: Enclosure) -> Enclosure:

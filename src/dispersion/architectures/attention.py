@@ -21,7 +21,7 @@ from dispersion.reach import QKNorm, Reach
 from dispersion.rows import scaled_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -92,7 +92,7 @@ class Attention:
         clip: to which size coordinates of queries and keys are clamped before they turn, or None.
         known_inputs: whether the ways from hidden states to points of the balls are those of
             `Reach`; else nothing is witnessed.
-        position_bias: what positions add to the logits of each query head, or None.
+        position_bias: from a query head's index to what positions add to its logits, or None.
         embedding: the token embedding that enters this layer, or None for layers after the first.
         The other fields are those of `Head`.
     """
@@ -113,7 +113,7 @@ class Attention:
     causal: bool = True
     sinks: str | None = None
     rotated_factor: Enclosure = ONE
-    position_bias: tuple[Bias, ...] | None = None
+    position_bias: Callable[[int], Bias] | None = None
     growth: Growth | None = None
     clip: float | None = None
     chunked: bool = False
@@ -195,7 +195,7 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
                 window=attention.window,
                 chunked=attention.chunked,
                 causal=attention.causal,
-                bias=None if attention.position_bias is None else attention.position_bias[head],
+                bias=None if attention.position_bias is None else attention.position_bias(head),
                 growth=attention.growth,
                 reach=_reach(
                     attention,

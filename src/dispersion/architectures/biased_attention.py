@@ -48,4 +48,4 @@ class TableAttention(Attention):
             TableBias(tuple(column.tolist()), exact, self.furthest, self.directions)
             for column in values.T
         )
-        yield from heads(checkpoint, replace(self, position_bias=biases))
+        yield from heads(checkpoint, replace(self, position_bias=biases.__getitem__))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dispersion.architectures import ledger
-from dispersion.architectures.alibi import bloom_slopes
+from dispersion.architectures.alibi import bloom_slope
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
@@ -43,7 +43,6 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     layers = integer(config, layers_key, maximum=ledger.MOST_LAYERS)
     heads, width = integer(config, heads_key), integer(config, width_key)
     head_dim = split(width, heads, width_key, heads_key)
-    biases = tuple(LinearBias(slope) for slope in bloom_slopes(heads))
 
     def describe(prefix: str, layer: int) -> Attention:
         root = f"{prefix}h.{layer}."
@@ -69,7 +68,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
                 "layer", f"{root}input_layernorm.weight", f"{root}input_layernorm.bias"
             ),
             scale=inverse_root(head_dim),
-            position_bias=biases,
+            position_bias=lambda head: LinearBias(bloom_slope(heads, head)),
         )
 
     return assemble(

@@ -6,10 +6,11 @@ ALiBi is added before the logit scale. transformers' eager attention adds it twi
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dispersion.architectures import ledger
-from dispersion.architectures.alibi import bloom_slopes, in_bfloat16
+from dispersion.architectures.alibi import bloom_slope, in_bfloat16
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
@@ -63,7 +64,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     alibi = flag(config, "alibi", default=False)
     rotary = None if alibi else _rotary(config, head_dim)
     scale, _ = with_factor(inverse_root(head_dim), rotary)
-    biases = _biases(heads, scale) if alibi else None
+    biases = partial(_bias, heads, scale) if alibi else None
     stated = config.get("max_position_embeddings") is not None
 
     def describe(prefix: str, layer: int) -> Attention:
@@ -142,10 +143,8 @@ def _rotary(config: Mapping[str, Any], head_dim: int) -> Rotary | None:
     return rotary
 
 
-def _biases(heads: int, scale: Enclosure) -> tuple[LinearBias, ...]:
-    return tuple(
-        LinearBias(times(in_bfloat16(slope), scale), BFLOAT16) for slope in bloom_slopes(heads)
-    )
+def _bias(heads: int, scale: Enclosure, head: int) -> LinearBias:
+    return LinearBias(times(in_bfloat16(bloom_slope(heads, head)), scale), BFLOAT16)
 
 
 FAMILY = Family(

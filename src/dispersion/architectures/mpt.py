@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger
-from dispersion.architectures.alibi import mpt_slopes
+from dispersion.architectures.alibi import mpt_slope
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
@@ -55,7 +55,6 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     heads, width = integer(config, "n_heads"), integer(config, "d_model")
     head_dim = split(width, heads, "d_model", "n_heads")
     largest = positive(inner, "alibi_bias_max", 8.0, where="attn_config")
-    biases = tuple(LinearBias(slope) for slope in mpt_slopes(heads, largest))
     stated = config.get("max_seq_len") is not None
 
     def describe(prefix: str, layer: int) -> Attention:
@@ -73,7 +72,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
             key=key,
             input_norm=Norm("layer", f"{root}norm_1.weight"),
             scale=_scale(inner, head_dim),
-            position_bias=biases,
+            position_bias=lambda head: LinearBias(mpt_slope(heads, largest, head)),
             clip=clip_of(inner),
         )
 
