@@ -93,7 +93,6 @@ FAMILIES: tuple[Family, ...] = tuple(
         stablelm,
         starcoder2,
         t5,
-        t5,
     )
 )
 
