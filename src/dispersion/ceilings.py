@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dispersion import rigor
+from dispersion.growth import Envelope
 
 if TYPE_CHECKING:
     from dispersion.head import Head
@@ -36,13 +37,25 @@ class Bounds:
         """The same with another spread, such as that of the real offsets."""
         return replace(self, spread=spread)
 
+    def spread_at(self, length: int) -> float:
+        """Upper bound on the spread of a row at a length, with what positions do to it."""
+        spread = self.spread
+        if self.head.growth is not None:
+            spread = rigor.product(spread, self.head.growth.factor(length)).upper
+        if self.head.bias is not None:
+            spread = rigor.total(spread, self.head.bias.spread(length)).upper
+        return spread
+
     def ceiling(self, target: Target, length: int | None = None) -> float:
         """The most that the target's question can be answered with at a length. **Upper.**
 
         One token, or `sink_tokens` together: T1, T2, T7. Any token: also T12 to T13″ for the keys
         that all queries see, the query token's own not counted.
         """
-        seen = visible(self.head, target.length if length is None else length)
+        length = target.length if length is None else length
+        if self.head.growth is not None:
+            return self._grown(self.head.growth.factor(length).upper).ceiling(target, length)
+        seen = visible(self.head, length)
         tokens = min(max(1, target.sink_tokens), seen)
         upper = ceiling(self.head, self.level, self.spread, seen, tokens)
         if target.retrieval == "any" and self.spectrum is not None:
@@ -54,8 +67,34 @@ class Bounds:
             upper = min(upper, every)
         return upper
 
+    def _grown(self, factor: float) -> Bounds:
+        """The same for queries multiplied by one factor, whatever their position."""
+        return replace(
+            self,
+            head=replace(self.head, growth=None),
+            spread=rigor.product(self.spread, factor).upper,
+            level=rigor.product(self.level, factor).upper,
+            spectrum=None if self.spectrum is None else self.spectrum.times(max(factor, 1.0)),
+        )
+
     def largest_length(self, target: Target) -> float:
-        """The largest length at which the question is not ruled out; inf where none is."""
+        """The largest length at which the question is not ruled out; inf where there is none.
+
+        Where positions make logits grow so fast that ceilings do not fall, there is none either.
+        """
+        growth = self.head.growth
+        if self.head.chunked:
+            return math.inf  # the first queries of every chunk see few keys
+        if growth is not None and (not growth.settles(self.spread) or self.head.window is not None):
+            return math.inf
+        if growth is not None:
+            return self._bisected(target, math.inf)
+        if self.head.bias is not None:
+            settled = self.head.bias.settled()
+            if settled is None:
+                return math.inf
+            head = replace(self.head, bias=settled)
+            return replace(self, head=head)._bisected(target, math.inf)
         tokens = max(1, target.sink_tokens)
         reachable = rigor.reachable_length(self.spread, target.coefficient, items=tokens).upper
         if self.head.sink is not None or (target.retrieval == "any" and self.spectrum is not None):
@@ -73,6 +112,9 @@ class Bounds:
         Ceilings fall with length once there are as many keys as sink tokens, and rise before.
         """
         bounds = replace(self, head=replace(self.head, window=None))
+        if self.head.growth is not None:
+            # Ceilings for any token are not known to fall; those for one token bound them.
+            bounds = replace(bounds, spectrum=None, head=_enveloped(bounds.head))
         low, top = max(1, target.sink_tokens), int(min(high, _LONGEST))
         if bounds.ceiling(target, low) < target.coefficient:
             return 0.0
@@ -87,9 +129,15 @@ class Bounds:
         return float(low)
 
 
+def _enveloped(head: Head) -> Head:
+    """The head with a larger factor of positions, at which ceilings fall with the length."""
+    assert head.growth is not None
+    return replace(head, growth=Envelope(head.growth))
+
+
 def visible(head: Head, length: int) -> int:
     """How many keys the last query sees in a context of `length` tokens."""
-    return length if head.window is None else min(length, head.window)
+    return head.visible(length)
 
 
 def ceiling(head: Head, level: float, spread: float, seen: int, tokens: int) -> float:
@@ -103,6 +151,8 @@ def ceiling(head: Head, level: float, spread: float, seen: int, tokens: int) -> 
         tokens: how many of them share the mass, 1..seen.
 
     """
+    if head.bias is not None:
+        return head.bias.ceiling(spread, seen, tokens)
     upper = rigor.set_mass(tokens, seen, spread).upper
     if head.sink is None or not math.isfinite(level):
         return upper

@@ -90,7 +90,7 @@ def check_head(
         return _unbounded(head, targets, place)
     paper = product_bound(head)
     longest = max((t.length for t in targets), default=1)
-    found = _Witnesses(head, longest)
+    found = _Witnesses(head.witnessed, longest)
     # Where no proved spread can rule a target out, a few per cent of it are not worth much time.
     nodes = FEW_NODES if found.settle(targets) else None
     free = _no_looser(spread_bound(head, nodes=nodes), paper)
@@ -98,10 +98,13 @@ def check_head(
     if offsets == "exact" and free.theorem == "T10":
         outcomes = exact_spreads(head, [t.length for t in targets], free.spread, budget=budget)
     for length, outcome in outcomes.items():
-        found.add(length, outcome.witness)
+        if head.growth is None:
+            found.add(length, outcome.witness)
     spread = outcomes[longest].spread if longest in outcomes else free.spread
     values = spectrum(head, free.scales) if any(t.retrieval == "any" for t in targets) else None
     bounds = Bounds(head, free.spread, free.level, values)
+    # What positions do to the spread is that of the longest context.
+    whole = bounds.with_spread(spread).spread_at(longest)
 
     def answer(target: Target) -> Result:
         here = outcomes.get(target.length)
@@ -115,14 +118,17 @@ def check_head(
         layer=place.layer,
         head=place.head,
         kv_head=place.kv_head,
-        spread=Enclosure(_below(found.spread(longest), spread, "spread"), spread),
-        paper_spread=paper,
+        spread=Enclosure(_below(found.spread(longest), whole, "spread"), whole),
+        paper_spread=bounds.with_spread(paper).spread_at(longest),
         window=head.window,
         cap=_cap(head),
         largest_length=_largest_length(bounds, targets, spread, longest),
         results=tuple(answer(target) for target in targets),
         spread_kind="exact" if longest in outcomes and outcomes[longest].exact else "free",
-        notes=tuple(dict.fromkeys(note for o in outcomes.values() for note in o.notes)),
+        notes=(
+            *dict.fromkeys(note for o in outcomes.values() for note in o.notes),
+            *_position_notes(head, longest),
+        ),
         capacity=None
         if values is None
         else Capacity(values.log_capacity.upper, values.log_capacity_estimate),
@@ -164,9 +170,9 @@ class _Witnesses:
 
     def _at(self, length: int) -> list[witness.Witness]:
         rotary = self._head.rotary
-        if rotary is not None and rotary.length_dependent:
+        if self._head.growth is not None or (rotary is not None and rotary.length_dependent):
             if length not in self._own:
-                self.add(length, witness.build(self._head, length))
+                self.add(length, witness.build(self._head.at(length), length))
             return self._own.get(length, [])
         if not self._started:
             self._shared = witness.build(self._head, self._longest)
@@ -208,11 +214,11 @@ class _Witnesses:
 
     def _any_token(self, target: Target, keys: int, ceiling: float) -> float:
         """What every token of an explicit context gets; only short ones are built."""
-        if keys > CONTEXT_KEYS or ceiling < target.coefficient:
+        if keys > CONTEXT_KEYS or ceiling < target.coefficient or self._head.bias is not None:
             return 0.0
         from dispersion.head_contexts import head_context
 
-        context = head_context(self._head, keys)
+        context = head_context(self._head.at(target.length), keys)
         return 0.0 if context is None else context.coefficient
 
 
@@ -238,7 +244,14 @@ def _largest_length(
 
 
 def _cap(head: Head) -> str:
-    return head.cap if head.soft_cap is None else f"{head.cap}, soft cap {head.soft_cap:g}"
+    cap = head.cap if head.bias is None else f"{head.cap}, {head.bias.words}"
+    return cap if head.soft_cap is None else f"{cap}, soft cap {head.soft_cap:g}"
+
+
+def _position_notes(head: Head, longest: int) -> list[str]:
+    if head.growth is None and head.bias is None:
+        return []
+    return [f"positions act on the logits: the spread is that of contexts of {longest} tokens"]
 
 
 def _unbounded(head: Head, targets: Sequence[Target], place: Place) -> HeadResult:

@@ -8,7 +8,7 @@ architectures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,9 @@ from dispersion.errors import ArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dispersion.growth import Growth
     from dispersion.points import Point
+    from dispersion.position_bias import Bias
     from dispersion.reach import Reach
     from dispersion.rotary import Rotary
 
@@ -181,10 +183,16 @@ class Head:
         soft_cap: c of l = c·tanh(z/c), or None.
         sink: a learned sink logit added to the denominator, or None.
         window: number of keys a query can see (the sliding window), or None for all.
+        chunked: whether windows do not slide: a query sees the keys of its own chunk of `window`
+            tokens up to itself.
         causal: whether a query sees only itself and earlier tokens.
         self_attention: whether the query token is one of its own keys.
         reach: how inputs of the attention layer reach points of the two balls; None when unknown,
-            and then nothing can be WITNESSED.
+            and then nothing can be WITNESSED, unless through `inner`.
+        bias: what positions add to the logits, or None; for heads that do not rotate.
+        growth: what positions multiply queries by, or None.
+        inner: a head all of whose rows are rows of this one and whose inputs are known, from which
+            witnesses come; None for the head itself.
 
     """
 
@@ -195,11 +203,34 @@ class Head:
     soft_cap: float | None = None
     sink: float | None = None
     window: int | None = None
+    chunked: bool = False
     causal: bool = True
     self_attention: bool = True
     reach: Reach | None = field(default=None, repr=False)
+    bias: Bias | None = None
+    growth: Growth | None = None
+    inner: Head | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        if self.bias is not None and (
+            self.sink is not None or self.window is not None or self.rotary is not None
+        ):
+            msg = "bias must come without sink, window and rotary. Got one of them with a bias."
+            raise ArgumentError(msg)
+        if self.soft_cap is not None and (self.bias is not None or self.growth is not None):
+            msg = "soft_cap must come without bias and growth. Got one of them with a soft cap."
+            raise ArgumentError(msg)
+        if self.growth is not None and (self.sink is not None or self.inner is not None):
+            msg = "growth must come without sink and inner. Got one of them with growth."
+            raise ArgumentError(msg)
+        if self.bias is not None and self.bias.one_sided and not self.causal:
+            msg = (
+                "bias must hold for keys on both sides where causal is false. Got a one-sided one."
+            )
+            raise ArgumentError(msg)
+        if self.chunked and self.window is None:
+            msg = "window must be set where chunked is true. Got none."
+            raise ArgumentError(msg)
         if self.query and self.key and self.query.head_dim != self.key.head_dim:
             msg = (
                 "query and key must have the same head_dim. "
@@ -219,6 +250,29 @@ class Head:
     @property
     def bounded(self) -> bool:
         return self.query is not None and self.key is not None
+
+    def at(self, length: int) -> Head:
+        """The head for the last query of a context of `length` tokens, its factor in the scale."""
+        if self.growth is None:
+            return self
+        from dispersion.balls import product
+
+        return replace(
+            self,
+            scale=product(self.scale, self.growth.factor(length)),
+            growth=None,
+        )
+
+    def visible(self, length: int) -> int:
+        """How many keys the last query sees in a context of `length` tokens."""
+        if self.window is None:
+            return length
+        return (length - 1) % self.window + 1 if self.chunked else min(length, self.window)
+
+    @property
+    def witnessed(self) -> Head:
+        """The head from which witnesses come."""
+        return self.inner or self
 
     @property
     def cap(self) -> str:

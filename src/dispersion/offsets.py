@@ -140,7 +140,7 @@ class _Scan:
 
 
 def _lags(head: Head, length: int) -> NDArray[np.int64]:
-    seen = length if head.window is None else min(length, head.window)
+    seen = head.visible(length)
     return np.arange(0 if head.causal else 1 - seen, seen, dtype=np.int64)
 
 

@@ -78,10 +78,10 @@ class GramData:
         s = modulus @ self.sizes
         t = modulus @ self.row_error
         square = np.einsum("ni,ni->n", z @ self.gram, z)
-        spread = (self.coefficient + gamma(2 * len(self.sizes) + 8)) * s * s + 2 * s * t + t * t
+        spread = (self.coefficient + gamma(2 * len(self.sizes) + 8)) * s * s
         value = np.sqrt(np.maximum(square, 0.0))
-        # |√a − √b| ≤ min(|a − b| / √b, √|a − b|)
-        root = np.minimum(spread / np.maximum(value, 1e-300), np.sqrt(spread))
+        # |√a − √b| ≤ min(|a − b| / √b, √|a − b|), and ‖(M + E)ᵀz‖ is within ‖Eᵀz‖ ≤ t of ‖Mᵀz‖.
+        root = np.minimum(spread / np.maximum(value, 1e-300), np.sqrt(spread)) + t
         # So near zero the squares underflow: only ‖Mᵀz‖ ≤ s + t is known.
         root = np.where(s + t < 2.0**-400, s + t, root)
         return Logits(value, (root + 4 * UNIT_ROUNDOFF * value + self.largest * error) * _UP)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _UP = 1 + 2.0**-48
 _SOLVED_ENTRIES = 2**22  # projections up to this size are solved with every row in view
+_SOLVED_ROWS = 1024  # and of larger ones up to this many rows of one head (large latents have more)
 _RANKED_ROWS = 2048  # more rows than this are not certified to have full rank
 _NO_NORM = 2.0**20  # a hidden state may have any size where no norm precedes attention
 
@@ -135,7 +136,7 @@ def _through_norms(head: Head, reach: Reach, direction: NDArray[np.float64]) -> 
     size = float(np.linalg.norm(wanted))
     if not size > 0:
         return None
-    u = _solve(reach, reach.query_norm, reach.key_norm, wanted / size, head.query.head_dim)
+    u = _solve(reach, reach.query_norm, reach.key_norm, wanted / size)
     if u is None:
         return None
     state = hidden_state(reach, u)
@@ -157,7 +158,6 @@ def _solve(
     queries: QKNorm,
     keys: QKNorm | None,
     wanted: NDArray[np.float64],
-    head_dim: int,
 ) -> NDArray[np.float64] | None:
     """A ball coordinate of norm just under 1 whose projection points along `wanted`.
 
@@ -172,7 +172,7 @@ def _solve(
         goal[queries.start : queries.start + len(wanted)] = wanted
     width = queries.weight.shape[1]
     whole = queries.weight.shape[0] * width <= _SOLVED_ENTRIES
-    own = slice(None) if whole else slice(queries.start, queries.start + head_dim)
+    own = slice(None) if whole else slice(queries.start, queries.start + len(wanted))
     parts.append(_effective(reach, replace(queries, weight=queries.weight[own])))
     goals.append(goal[own])
     constants.append(_constant(reach, queries)[own])
@@ -181,11 +181,14 @@ def _solve(
         goals.append(np.zeros(len(keys.weight)))
         constants.append(_constant(reach, keys))
     stacked, target = np.concatenate(parts), np.concatenate(goals)
-    gram = stacked @ stacked.T
-    ridge = 1e-14 * float(np.trace(gram)) / len(gram) + 1e-300
     radius = reach.radius if math.isfinite(reach.radius) else _NO_NORM
     pull = np.column_stack([target, np.concatenate(constants) / radius])
-    both = stacked.T @ np.linalg.solve(gram + ridge * np.eye(len(gram)), pull)
+    if whole or len(stacked) <= _SOLVED_ROWS:
+        gram = stacked @ stacked.T
+        ridge = 1e-14 * float(np.trace(gram)) / len(gram) + 1e-300
+        pull = np.asarray(np.linalg.solve(gram + ridge * np.eye(len(gram)), pull))
+    # Without solving, rows of many more columns than rows are nearly orthogonal.
+    both = stacked.T @ pull
     if reach.centred:
         both = both - both.mean(axis=0)
     along, bias = both.T

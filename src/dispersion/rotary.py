@@ -8,7 +8,7 @@ opposite sign a bound over real offsets can fall below an attained value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,15 @@ class Rotary:
     def unrotated(self) -> NDArray[np.intp]:
         """Indices of the coordinates that no position turns."""
         return np.setdiff1d(np.arange(self.head_dim), self.pairs)
+
+    def reversed(self) -> Rotary:
+        """The rotation by −mθ at position m."""
+        rescale = self.rescale
+        return replace(
+            self,
+            frequencies=-self.frequencies,
+            rescale=None if rescale is None else lambda length: -rescale(length),
+        )
 
     def frequencies_at(self, length: int) -> NDArray[np.float64]:
         """Frequencies in force in a context of `length` tokens, shape (P,)."""

@@ -21,7 +21,7 @@ _TINY = 1e-300
 
 def candidate_lags(head: Head, length: int) -> NDArray[np.int64]:
     """Lags worth trying, ascending, at least 1: all small ones, then ever sparser."""
-    seen = length if head.window is None else min(length, head.window)
+    seen = head.visible(length)
     if head.rotary is None or len(head.rotary.frequencies) == 0:
         return np.arange(1, min(seen, 3), dtype=np.int64)
     near = np.arange(1, min(seen, 9), dtype=np.int64)

@@ -51,12 +51,16 @@ class Spectrum:
     Attributes:
         values: every κ_i, descending, of the cover that gives the smallest capacity.
         largest: the smallest κ_1 of any cover tried; in that cover no κ_i exceeds it.
-        steep: whether T13″ applies (no rotation and no query bias).
+        steep: whether T13″ applies (no rotation, no query bias and none of positions).
     """
 
     values: NDArray[np.float64]
     largest: float
     steep: bool
+
+    def times(self, factor: float) -> Spectrum:
+        """The same for logits multiplied by a factor of at least 1."""
+        return Spectrum(self.values * (factor * _UP), self.largest * factor * _UP, self.steep)
 
     @property
     def rank(self) -> int:
@@ -110,7 +114,7 @@ def spectrum(head: Head, scales: NDArray[np.float64] | None = None) -> Spectrum:
     if head.rotary is None or len(head.rotary.frequencies) == 0:
         values = _joint_values(head.query, head.key) * (head.scale.upper * _UP)
         biased = head.query.offset is not None or head.query.offset_error is not None
-        return Spectrum(values, float(values[0]), steep=not biased)
+        return Spectrum(values, float(values[0]), steep=not biased and head.bias is None)
     tried = _tried(head, head.query, head.key, scales)
     _, best = min(tried, key=_log)
     return Spectrum(best, min(float(values[0]) for _, values in tried), steep=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dispersion import rigor
+from dispersion import biased_witness, rigor
 from dispersion.cholesky import gamma, is_positive_semidefinite, norm_upper
 from dispersion.points import GramData, Logits, dot, scaled, turned
 from dispersion.queries import QueryPoint, hidden_state, key_share, key_states, query_point
@@ -60,10 +60,12 @@ class Witness:
 
     def visible(self, length: int) -> int:
         """How many keys the last query sees in a context of `length` tokens."""
-        return length if self.head.window is None else min(length, self.head.window)
+        return self.head.visible(length)
 
     def spread(self, length: int) -> float:
         """A spread reached by some row in a context of `length` tokens, in logits. **Lower.**"""
+        if self.head.bias is not None:
+            return biased_witness.spread(self, length)
         others = self.visible(length) - self._own_count
         if others < 1:
             return 0.0
@@ -86,6 +88,8 @@ class Witness:
 
         A context whose only keys are those tokens gives 1 without a sink.
         """
+        if self.head.bias is not None:
+            return biased_witness.coefficient(self, length, tokens)
         others = self.visible(length) - self._own_count
         if others < tokens:
             # A query that sees nothing but itself rests on itself.
@@ -177,6 +181,8 @@ def evaluate(
 ) -> Witness | None:
     """The witness of one direction of the query, its logits enclosed at the given lags."""
     if head.query is None or head.key is None or head.reach is None:
+        return None
+    if not biased_witness.possible(head):
         return None
     share = key_share(head.reach)
     if share <= 0:

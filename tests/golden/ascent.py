@@ -58,11 +58,11 @@ class Found:
         return Plan(self.plan.head, self.plan.slots, self.plan.positions + shift)
 
 
-def plan(heads: int, visible: Tensor, *, rotary: bool, each: int) -> Plan:
+def plan(heads: int, visible: Tensor, *, positional: bool, each: int) -> Plan:
     """Every pair of visible positions (one pair where positions do not matter), `each` times."""
     n = len(visible)
     seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1]
-    if rotary:
+    if positional:
         pairs = [(i, j) for i in seen for j in seen if i != j]
     else:
         pairs = [(seen[-1], seen[-2])] * (20 if len(seen) > 1 else 0)
@@ -178,9 +178,9 @@ def ascend(
     What a shorter context reached stays reachable: `shorter` joins the last rounds.
     """
     n = len(visible)
-    everything = plan(real.heads_in(layer), visible, rotary=real.rotary, each=1)
+    everything = plan(real.heads_in(layer), visible, positional=real.positional, each=1)
     each = max(1, min(budget, most) // len(everything.head))
-    everything = plan(real.heads_in(layer), visible, rotary=real.rotary, each=each)
+    everything = plan(real.heads_in(layer), visible, positional=real.positional, each=each)
     if len(everything.head) > most:
         everything = everything.take(torch.randperm(len(everything.head))[:most].sort().values)
     # a first pass over all pairs of positions, then longer ones over ever fewer

@@ -60,7 +60,7 @@ class Family:
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     qk_norm: str | None = None
     gain_offset: float = 0.0
-    targets: tuple[float, ...] = field(default=(3.0, 60.0))
+    targets: tuple[float, ...] | None = field(default=(3.0, 60.0))  # None: as random as they come
     dropped: str | None = None  # a part of the bare model that is not saved
     lengths: tuple[int, ...] | None = None  # None for those of the size
 
@@ -333,8 +333,8 @@ def by_layer(*, partial: float, rope_type: str = "default") -> dict[str, Any]:
     }
 
 
-def longrope(size: Size) -> dict[str, Any]:
-    pairs = size.head_dim // 2
+def longrope(size: Size, partial: float = 1.0) -> dict[str, Any]:
+    pairs = int(size.head_dim * partial) // 2
     return llama(
         size,
         max_position_embeddings=256,
@@ -344,7 +344,8 @@ def longrope(size: Size) -> dict[str, Any]:
             "rope_theta": 5000.0,
             "short_factor": [1.0 + 0.25 * j for j in range(pairs)],
             "long_factor": [2.0 + 1.5 * j for j in range(pairs)],
-        },
+        }
+        | ({} if partial == 1 else {"partial_rotary_factor": partial}),
     )
 
 
@@ -398,7 +399,7 @@ def chameleon(size: Size, **more: Any) -> dict[str, Any]:
     return llama(size, vq_config=tokenizer, vocabulary_map={"<image>": 3}, **more)
 
 
-def dbrx(size: Size) -> dict[str, Any]:
+def dbrx(size: Size, **more: Any) -> dict[str, Any]:
     shared = llama(size)
     return {
         "vocab_size": size.vocab // 2,
@@ -406,7 +407,7 @@ def dbrx(size: Size) -> dict[str, Any]:
         "n_heads": size.heads,
         "n_layers": size.layers,
         "max_seq_len": 256,
-        "attn_config": {"kv_n_heads": size.heads // size.shared, "rope_theta": 5000.0},
+        "attn_config": {"kv_n_heads": size.heads // size.shared, "rope_theta": 5000.0} | more,
         "ffn_config": {"ffn_hidden_size": 2, "moe_num_experts": 2},
         "rope_parameters": shared["rope_parameters"],
     }
@@ -457,6 +458,78 @@ def vision(size: Size, **more: Any) -> dict[str, Any]:
     for key in ("vocab_size", "max_position_embeddings", "pad_token_id"):
         del config[key]
     return config
+
+
+def latent(size: Size, **more: Any) -> dict[str, Any]:
+    """Latent attention: unrotated and rotated parts of unequal size, values of a third one."""
+    config = decoder(
+        size,
+        num_key_value_heads=size.heads,
+        q_lora_rank=size.head_dim + 4,
+        kv_lora_rank=size.head_dim + 2,
+        qk_nope_head_dim=size.head_dim - 2,
+        qk_rope_head_dim=size.head_dim // 2,
+        v_head_dim=size.head_dim // 2 - 1,
+    )
+    return config | more
+
+
+def bloom(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "hidden_size": size.head_dim * 3,
+        "n_layer": size.layers,
+        "n_head": 3,  # no power of two
+    }
+
+
+def mpt(size: Size, heads: int = 3, **more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "d_model": size.head_dim * heads,
+        "n_layers": size.layers,
+        "n_heads": heads,
+        "max_seq_len": 256,
+        "expansion_ratio": 1,
+        "attn_config": {"alibi_bias_max": 4} | more,
+    }
+
+
+def t5(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "d_model": size.hidden,
+        "d_kv": size.head_dim,
+        "d_ff": size.mlp,
+        "num_layers": size.layers,
+        "num_heads": 3,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 20,
+    }
+
+
+def llama4(size: Size) -> dict[str, Any]:
+    return llama(
+        size,
+        head_dim=size.head_dim,
+        num_local_experts=1,
+        moe_layers=[],
+        intermediate_size_mlp=size.mlp,
+        no_rope_layers=[1, 0],
+        attention_chunk_size=20,
+        floor_scale=10,
+        attn_scale=0.3,
+    )
+
+
+def ministral3(size: Size) -> dict[str, Any]:
+    scaled = yarn(10000.0, original_max_position_embeddings=16, llama_4_scaling_beta=0.2)
+    return decoder(size, head_dim=size.head_dim, rope_parameters=scaled, max_position_embeddings=64)
+
+
+def deepseek(size: Size, **more: Any) -> dict[str, Any]:
+    """All layers without experts."""
+    return latent(size, n_routed_experts=2, first_k_dense_replace=size.layers) | more
 
 
 FAMILIES = (
@@ -763,6 +836,66 @@ FAMILIES = (
         qk_norm="headwise",
     ),
     Family("solar_open", "SolarOpen", lambda s: routed(three(s, head_dim=s.head_dim))),
+    # the factor of cos and sin on a part of each head
+    Family("phi3__partial_longrope", "Phi3", lambda s: longrope(s, 0.5)),
+    Family(
+        "gpt_neox__yarn",
+        "GPTNeoX",
+        lambda s: stretched(
+            gpt_neox(s, rope_parameters=yarn(5000.0, partial_rotary_factor=0.5, factor=8.0))
+        ),
+    ),
+    # latent attention
+    Family("deepseek_v2", "DeepseekV2", lambda s: deepseek(s, q_lora_rank=None)),
+    Family(
+        "deepseek_v2__bias",
+        "DeepseekV2",
+        lambda s: deepseek(s, attention_bias=True),
+    ),
+    Family("deepseek_v3", "DeepseekV3", deepseek),
+    Family(
+        "deepseek_v3__yarn",
+        "DeepseekV3",
+        lambda s: stretched(
+            deepseek(
+                s,
+                rope_interleave=False,
+                rope_parameters=yarn(10000.0, mscale=0.7, mscale_all_dim=1.0),
+            )
+        ),
+    ),
+    Family("minicpm3", "MiniCPM3", latent),
+    # biases of positions
+    Family("bloom", "Bloom", bloom, dtype=torch.float16),
+    Family("mpt", "Mpt", mpt, dtype=torch.float16),
+    Family(
+        "falcon__alibi",
+        "Falcon",
+        lambda s: falcon(s, alibi=True, multi_query=False, parallel_attn=False),
+        dtype=torch.float16,
+    ),
+    Family("t5", "T5", t5, head="EncoderModel"),
+    # clamped queries and keys
+    Family("olmo__clip", "Olmo", lambda s: llama(s, clip_qkv=2.0), targets=None),
+    Family(
+        "olmoe__clip",
+        "Olmoe",
+        lambda s: experts(llama(s, intermediate_size=2), clip_qkv=1.5),
+        qk_norm="layerwise",
+        targets=None,
+    ),
+    Family("mpt__clip", "Mpt", lambda s: mpt(s, heads=2, clip_qkv=3.0), targets=None),
+    Family("dbrx__clip", "Dbrx", lambda s: dbrx(s, clip_qkv=2.5), targets=None),
+    # norms behind the rotation, temperatures that grow with the position
+    Family(
+        "hunyuan_v1_dense",
+        "HunYuanDenseV1",
+        lambda s: llama(s, head_dim=s.head_dim),
+        qk_norm="headwise",
+    ),
+    Family("nanochat", "NanoChat", llama, targets=None),
+    Family("llama4_text", "Llama4Text", llama4),
+    Family("ministral3", "Ministral3", ministral3),
 )
 
 # With fewer pairs of positions, for what differs from the above in little that depends on them.

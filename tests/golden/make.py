@@ -56,6 +56,8 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     """Scale queries so that free-phase spreads run from small to large over layers and heads."""
     torch.set_default_dtype(torch.float64)
     real = Real.open(folder)
+    if family.targets is None:
+        return
     count = len(real.attending) * (1 if family.qk_norm == "headwise" else real.heads)
     low, high = torch.tensor(family.targets).log()
     targets = torch.linspace(float(low), float(high), count).exp()
@@ -68,7 +70,11 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
             real.attention(layer).attn_logit_softcapping = None
         if not real.bounded(layer):
             continue
-        reached = free_phase(real, layer, restarts=24)
+        if real.biased:
+            few = ascend(real, layer, torch.ones(3, dtype=torch.bool), [], most=200)[0]
+            reached = [found.value for found in few]
+        else:
+            reached = free_phase(real, layer, restarts=24)
         attention = bare.attention(layer)
         if family.qk_norm == "headwise":
             norm = getattr(attention, places.query_norm, None)
@@ -90,12 +96,18 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
 
 
 def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
-    """Which entries of which parameters a head's query depends on, found by differentiation."""
-    parameters = dict(real.attention(layer).named_parameters())
+    """Which entries of which parameters a head's query depends on, found by differentiation.
+
+    Not those in front of a norm, on which its size does not depend.
+    """
+    named = real.attention(layer).named_parameters()
+    parameters = {name: p for name, p in named if not name.startswith("q_a_")}
     for parameter in parameters.values():
         parameter.requires_grad_()
     states = torch.randn(1, 1, real.width)
     call = real.call(layer, states, real.rotation(layer, torch.zeros(1, 1, dtype=torch.long)))
+    if "query" not in call:
+        return fused_rows(parameters, real.heads, head)
     slopes = torch.autograd.grad(
         call["query"][:, head].sum(), list(parameters.values()), allow_unused=True
     )
@@ -103,6 +115,22 @@ def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
         parameter.requires_grad_(requires_grad=False)
     found = zip(parameters, slopes, strict=True)
     return {name: slope != 0 for name, slope in found if slope is not None and slope.any()}
+
+
+def fused_rows(
+    parameters: dict[str, torch.Tensor], heads: int, head: int
+) -> dict[str, torch.Tensor]:
+    """The same for modules that do not hand over their queries, by the layout of their rows."""
+    found = {}
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(requires_grad=False)
+        if name.startswith(("query_key_value", "Wqkv")):
+            size = len(parameter) // heads // 3
+            start = head * size * (3 if name.startswith("query_key_value") else 1)
+            rows = torch.zeros(parameter.shape, dtype=torch.bool)
+            rows[start : start + size] = True
+            found[name] = rows
+    return found
 
 
 def multiply(tensor: torch.Tensor, factor: Any, offset: float = 0.0) -> None:
@@ -124,7 +152,7 @@ def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
     restarts: dict[int, list[int]] = {n: [] for n in lengths}
     casts = singles = 0.0
     for layer in filter(real.bounded, real.attending):
-        phases = free_phase(real, layer) if real.rotary else [None] * real.heads_in(layer)
+        phases = free_phase(real, layer) if real.phases else [None] * real.heads_in(layer)
         reached: dict[int, list[Found]] = {}
         for n in lengths:
             shorter = [found for each in reached.values() for found in each]

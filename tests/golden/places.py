@@ -70,6 +70,7 @@ BERT = Places(
     first="embeddings.LayerNorm",
     base="bert",
 )
+BLOOM = Places(layers="h", attention="self_attention", base="transformer")
 PHI = Places(query_norm="q_layernorm")
 LFM = replace(PHI, norm="operator_norm")
 NEIGHBOURS = Places(interleaved=True)
@@ -90,7 +91,7 @@ def places(config: Any) -> Places:
     if kind == "falcon":
         two = config.new_decoder_architecture and config.num_ln_in_parallel_attn in (None, 2)
         norm = "ln_attn" if two else "input_layernorm"
-        return replace(GPT, attention="self_attention", norm=norm)
+        return replace(BLOOM, norm=norm)
     return PLACES.get(kind, Places())
 
 
@@ -99,6 +100,7 @@ TOWER = Places(layers="encoder.layers", norm="layer_norm1", base="vision_model")
 PLACES = {
     "apertus": Places(norm="attention_layernorm"),
     "bert": BERT,
+    "bloom": BLOOM,
     "clip_text_model": replace(TOWER, base="text_model"),
     "clip_vision_model": TOWER,
     "codegen": replace(GPT, interleaved=True),
@@ -131,10 +133,13 @@ PLACES = {
     "gpt_neox": Places(attention="attention", base="gpt_neox"),
     "gptj": replace(GPT, interleaved=True),
     "helium": NEIGHBOURS,
+    "hunyuan_v1_dense": Places(query_norm="query_layernorm"),
     "lfm2": LFM,
     "lfm3": LFM,
+    "llama4_text": NEIGHBOURS,
     "minimax": Places(mark="scaling"),
     "modernbert": Places(attention="attn", norm="attn_norm", first="embeddings.norm"),
+    "mpt": Places(layers="blocks", attention="attn", norm="norm_1", base="transformer"),
     "openai_privacy_filter": NEIGHBOURS,
     "persimmon": PHI,
     "phi": PHI,
@@ -142,5 +147,8 @@ PLACES = {
     "roberta": replace(BERT, base="roberta"),
     "siglip_vision_model": TOWER,
     "stablelm": PHI,
+    "t5": Places(
+        layers="encoder.block", attention="layer.0.SelfAttention", norm="layer.0.layer_norm"
+    ),
     "vit": VIT,
 }

@@ -16,6 +16,7 @@ from unittest import mock
 
 import torch
 import transformers
+from biases import answer, arguments, biases
 from places import Places, places
 from torch import Tensor
 from transformers import AttentionInterface, AutoConfig, AutoModel
@@ -92,6 +93,7 @@ class Real:
 
     model: Any
     exact: bool
+    where: Tensor | None = None  # positions of the last rotation, for modules that ask again
 
     @classmethod
     def open(cls, folder: Path, *, exact: bool = True, dtype: torch.dtype = torch.float64) -> Real:
@@ -162,8 +164,30 @@ class Real:
         return getattr(self.model, "rotary_emb", None)
 
     @property
+    def kind(self) -> str:
+        return self.config.model_type
+
+    @property
+    def biased(self) -> bool:
+        """Whether positions add to the logits."""
+        return self.kind in ("bloom", "mpt", "t5") or bool(getattr(self.config, "alibi", False))
+
+    @property
     def rotary(self) -> bool:
-        return self.inside or self.rope is not None
+        return not self.biased and (self.inside or self.rope is not None)
+
+    @property
+    def positional(self) -> bool:
+        """Whether a logit depends on where its two tokens stand."""
+        return self.rotary or self.biased
+
+    @property
+    def phases(self) -> bool:
+        """Whether free angles bound what real positions give.
+
+        Not where queries grow with the position, nor where a gain stands behind the rotation.
+        """
+        return self.rotary and self.kind not in ("llama4_text", "ministral3", "hunyuan_v1_dense")
 
     @property
     def inside(self) -> bool:
@@ -174,7 +198,7 @@ class Real:
     def learned(self) -> int | None:
         """The longest context the position table allows."""
         positions = getattr(self.config, "max_position_embeddings", None)
-        if self.rotary or positions is None:
+        if self.positional or positions is None:
             return None
         # these count positions from the one behind the padding's
         behind = self.config.model_type in ("esm", "roberta")
@@ -182,6 +206,8 @@ class Real:
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Which coordinates of a head turn together: first ones, second ones, those left alone."""
+        if hasattr(self.config, "qk_nope_head_dim"):
+            return self._latent_pairs()
         size = getattr(self.attention(layer), "head_dim", None) or self.width // self.heads
         rope = getattr(self.config, "rope_parameters", None) or {}
         kinds = getattr(self.config, "layer_types", None)
@@ -199,6 +225,14 @@ class Real:
         if self.places.interleaved:
             return 2 * half, 2 * half + 1, torch.arange(turned, size)
         return half, half + turned // 2, torch.arange(turned, size)
+
+    def _latent_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        still, turned = self.config.qk_nope_head_dim, self.config.qk_rope_head_dim
+        j = torch.arange(turned // 2)
+        # deepseek_v2 hands over neighbours, the others halves, whatever the file holds
+        if self.kind == "deepseek_v2":
+            return still + 2 * j, still + 2 * j + 1, torch.arange(still)
+        return still + j, still + j + turned // 2, torch.arange(still)
 
     def turns(self, layer: int) -> bool:
         """Whether positions turn queries and keys: at another position they differ."""
@@ -241,8 +275,13 @@ class Real:
     def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | Tensor | None:
         """cos and sin at (batch, n) positions, from the model's own rotary module.
 
-        The positions themselves where attention modules turn them.
+        The positions themselves where attention modules turn them. Biases of positions where there
+        are such, (batch, heads, 1, n), from the model's builder.
         """
+        self.where = positions
+        if self.biased:
+            with self._precision():
+                return biases(self, positions)
         if not self.rotary:
             return None
         if self.inside:
@@ -278,14 +317,20 @@ class Real:
 
         With `implementation="eager"` it returns the module's own attention weights instead.
         """
+        if self.biased:
+            return self._biased_call(layer, states, rotation, eager=implementation == "eager")
         kwargs: dict[str, Any] = {"attention_mask": mask}
         if hasattr(self.config, "num_kv_shared_layers"):
             kwargs["shared_kv_states"] = {}
-        if isinstance(rotation, Tensor):
+        if self.inside:
             kwargs["position_ids"] = rotation
         elif rotation is not None or hasattr(self.model, "rotary_emb"):  # None is an answer too
             kwargs["position_embeddings"] = rotation
-        if self.config.model_type == "falcon":
+        if self.kind == "ministral3":
+            kwargs["position_ids"] = self.where
+        if self.kind == "llama4_text" and self.where is not None:
+            kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
+        if self.kind == "falcon":
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
                 kwargs["attention_mask"] = torch.zeros(1, 1, 1, states.shape[1], dtype=self.dtype)
@@ -294,6 +339,16 @@ class Real:
         if implementation == "eager":
             return output[1]
         found = _calls[-1]
+        _calls.clear()
+        return found
+
+    def _biased_call(self, layer: int, states: Tensor, bias: Any, *, eager: bool) -> Any:
+        attention = self.attention(layer)
+        with self._precision(), self._recording(not eager):
+            if self.kind == "t5":  # its encoder has a config of its own
+                attention.config._attn_implementation = self.config._attn_implementation
+            output = attention(states, **arguments(self, bias, states, layer, eager=eager))
+        found = answer(self, bias, output, _calls, eager=eager)
         _calls.clear()
         return found
 
@@ -317,6 +372,8 @@ class Real:
         """The additive mask each layer gets from the model for a context of n tokens."""
         if not hasattr(self.config, "vocab_size"):
             return [None] * self.layers  # images
+        if self.biased:
+            return [None] * self.layers  # the last query sees all
         with torch.no_grad(), self._recording(recorded=True):
             # two models take no embeddings, or not these alone
             by_ids = self.config.model_type == "clip_text_model"
@@ -338,6 +395,19 @@ class Real:
             for m in self.masks(n)
         ]
         return [m if i in attending else torch.zeros_like(m) for i, m in enumerate(masks)]
+
+
+@dataclass
+class Before:
+    """A cache that says how many tokens came before, so that the last one has its real position."""
+
+    tokens: int
+
+    def get_seq_length(self, _: int) -> int:
+        return self.tokens
+
+    def update(self, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        return key, value
 
 
 def grouped(call: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -362,6 +432,11 @@ def probabilities(logits: Tensor, call: dict[str, Any], head: int) -> Tensor:
 
 def last_row(call: dict[str, Any]) -> Tensor:
     """Logits of the last query against every key, before masking: (batch, heads, n)."""
+    if "logits" in call:
+        return call["logits"]
     query, key = grouped(call)
     logits = torch.matmul(query[:, :, -1:], key.transpose(2, 3))[:, :, 0] * call["scaling"]
+    bias = call.get("bias", call.get("position_bias"))
+    if bias is not None:
+        logits = logits + bias[:, :, -1]
     return soft_capped(logits, call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dispersion.architectures.attention import check_shapes, heads
+from dispersion.architectures.attention import check_shapes
 from dispersion.architectures.ledger import account
 from dispersion.architectures.plans import LayerPlan, Plan
 from dispersion.architectures.quantised import packed_modules
@@ -13,11 +13,12 @@ from dispersion.checkpoint.text import shown
 from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dispersion.architectures.attention import Attention
     from dispersion.architectures.ledger import Naming
     from dispersion.checkpoint import Checkpoint
+    from dispersion.head import Head
 
 
 def assemble(
@@ -136,10 +137,14 @@ def _layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
         query_heads=attention.query.heads,
         key_heads=attention.key.heads,
         head_dim=attention.head_dim,
-        heads=partial(heads, checkpoint, attention),
+        heads=partial(_heads, checkpoint, attention),
         embedding=attention.embedding,
         tensors=tuple(attention.tensors),
     )
+
+
+def _heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, int, Head]]:
+    return attention.heads(checkpoint)
 
 
 def _facts(checkpoint: Checkpoint, attentions: list[Attention], layers: int) -> dict[str, Any]:

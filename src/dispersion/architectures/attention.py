@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dispersion.checkpoint import to_float64
 from dispersion.checkpoint.text import shown
+from dispersion.clipping import clipped_head
 from dispersion.errors import CheckpointError
-from dispersion.head import BallImage, Head
+from dispersion.head import ONE, BallImage, Head
 from dispersion.norms import projection_ball, qk_norm_ball
 from dispersion.reach import QKNorm, Reach
+from dispersion.rows import scaled_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from dispersion.checkpoint import Checkpoint
     from dispersion.embedding import EmbeddingInput
     from dispersion.enclosure import Enclosure
+    from dispersion.growth import Growth
+    from dispersion.position_bias import Bias
     from dispersion.rotary import Rotary
 
     Vector = NDArray[np.float64]
@@ -92,6 +96,12 @@ class Attention:
         eps: the ε of the QK norms.
         input_factor: factor between the norm and the projections; its square is in `scale`.
         sinks: tensor of one learned sink logit for each query head, or None.
+        rotated_factor: encloses the factor of the rotated coordinates' share of a logit, where
+            other coordinates do not turn and `scale` cannot hold it.
+        clip: to which size coordinates of queries and keys are clamped before they turn, or None.
+        known_inputs: whether the ways from hidden states to points of the balls are those of
+            `Reach`; else nothing is witnessed.
+        position_bias: from a query head's index to what positions add to its logits, or None.
         embedding: the token embedding that enters this layer, or None for layers after the first.
         The other fields are those of `Head`.
     """
@@ -112,6 +122,12 @@ class Attention:
     window: int | None = None
     causal: bool = True
     sinks: str | None = None
+    rotated_factor: Enclosure = ONE
+    position_bias: Callable[[int], Bias] | None = None
+    growth: Growth | None = None
+    clip: float | None = None
+    chunked: bool = False
+    known_inputs: bool = True
     embedding: EmbeddingInput | None = None
 
     @property
@@ -134,6 +150,10 @@ class Attention:
         if self.sinks is not None:
             shapes[self.sinks] = (self.query.heads,)
         return shapes | _norm_shapes(self.input_norm, self.width)
+
+    def heads(self, checkpoint: Checkpoint) -> Iterator[tuple[int, int, Head]]:
+        """The layer's heads, as the function `heads` yields them."""
+        return heads(checkpoint, self)
 
 
 def _norm_shapes(norm: Norm | None, width: int) -> dict[str, tuple[int, ...]]:
@@ -177,26 +197,30 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
         key = _ball(checkpoint, attention, attention.key, kv_head, norm)
         key_norm = _qk_norm(checkpoint, attention, attention.key, kv_head)
         for head in range(kv_head * group, (kv_head + 1) * group):
-            yield (
-                head,
-                kv_head,
-                Head(
-                    query=_ball(checkpoint, attention, attention.query, head, norm),
-                    key=key,
-                    scale=attention.scale,
-                    rotary=attention.rotary,
-                    soft_cap=attention.soft_cap,
-                    sink=None if sinks is None else float(sinks[head]),
-                    window=attention.window,
-                    causal=attention.causal,
-                    reach=_reach(
-                        attention,
-                        norm,
-                        _qk_norm(checkpoint, attention, attention.query, head),
-                        key_norm,
-                    ),
-                ),
+            built = Head(
+                query=_query(checkpoint, attention, head, norm),
+                key=key,
+                scale=attention.scale,
+                rotary=attention.rotary,
+                soft_cap=attention.soft_cap,
+                sink=None if sinks is None else float(sinks[head]),
+                window=attention.window,
+                chunked=attention.chunked,
+                causal=attention.causal,
+                bias=None if attention.position_bias is None else attention.position_bias(head),
+                growth=attention.growth,
+                reach=_reach(
+                    attention,
+                    norm,
+                    _qk_norm(checkpoint, attention, attention.query, head),
+                    key_norm,
+                )
+                if attention.known_inputs
+                else None,
             )
+            if attention.clip is not None:
+                built = clipped_head(built, attention.clip)
+            yield head, kv_head, built
         del key
 
 
@@ -264,6 +288,19 @@ def _ball(
         norm_bias=norm[1],
         bias=bias,
     )
+
+
+def _query(
+    checkpoint: Checkpoint,
+    attention: Attention,
+    head: int,
+    norm: tuple[Vector | None, Vector | None],
+) -> BallImage | None:
+    """One head's queries, the factor of the rotated coordinates included."""
+    ball = _ball(checkpoint, attention, attention.query, head, norm)
+    if ball is None or attention.rotary is None:
+        return ball
+    return scaled_rows(ball, attention.rotary.pairs.ravel(), attention.rotated_factor)
 
 
 def _qk_norm(

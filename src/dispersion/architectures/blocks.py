@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dispersion.architectures.rotations import Rotation
     from dispersion.architectures.windows import WindowRule
     from dispersion.checkpoint import Checkpoint
+    from dispersion.enclosure import Enclosure
+    from dispersion.position_bias import Bias
 
     Names = Mapping[str, str]
 
@@ -79,6 +81,9 @@ class Blocks:
         eps: ε of the norms where `eps_key` is absent from the config, or None of that key.
         scale: logit scale: 1/√head_dim, or 1.
         rotation: how positions turn queries and keys, or None.
+        position_bias: from the number of heads, the logit scale and a head's index to what
+            positions add to its logits; or None.
+        clip: to which size coordinates of queries and keys are clamped before they turn, or None.
         window: which layers slide.
         halved: whether windows reach as far to both sides as `window` says.
         causal: whether a query sees earlier tokens alone, or a key of the config that says so.
@@ -119,6 +124,8 @@ class Blocks:
     eps_key: str | None = "layer_norm_epsilon"
     scale: Literal["root", "one"] = "root"
     rotation: Rotation | None = None
+    position_bias: Callable[[int, Enclosure, int], Bias] | None = None
+    clip: float | None = None
     window: WindowRule = windows.full
     halved: bool = False
     causal: bool | str = True

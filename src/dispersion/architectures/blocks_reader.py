@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.assemble import assemble, split
@@ -133,6 +134,7 @@ class BlocksReader:
             # keys that some query does not see.
             window = window + 1
         query, key = self._projections(module)
+        bias = rules.position_bias
         return Attention(
             module=module,
             layer=layer,
@@ -146,6 +148,8 @@ class BlocksReader:
             eps=self.eps if rules.qk_eps is None else rules.qk_eps,
             window=window,
             causal=self.causal,
+            position_bias=None if bias is None else partial(bias, self.heads, scale),
+            clip=rules.clip,
             embedding=None if layer else self._embedding(prefix),
         )
 

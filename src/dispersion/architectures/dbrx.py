@@ -1,4 +1,4 @@
-"""DBRX: queries, keys and values in one projection behind a LayerNorm; clip_qkv is refused."""
+"""DBRX: queries, keys and values in one projection behind a LayerNorm; clip_qkv clamps them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks, Keys
 from dispersion.architectures.layouts import stacked
 from dispersion.architectures.rotations import rope
+from dispersion.architectures.scales import clip_of
 from dispersion.checkpoint.text import shown
 from dispersion.config import integer, positive
 from dispersion.errors import CheckpointError, UnsupportedError
@@ -24,10 +25,10 @@ WHERE = "attn_config of config.json"
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """What `attn_config` says."""
     own = _own(config)
-    if own.get("clip_qkv") is not None:
-        msg = f"clip_qkv={shown(repr(own['clip_qkv']))} in {WHERE} is not supported for this model."
-        raise UnsupportedError(msg)
-    return replace(blocks, key_heads=integer(own, "kv_n_heads", 1, where=WHERE))
+    blocks = replace(blocks, key_heads=integer(own, "kv_n_heads", 1, where=WHERE))
+    limit = clip_of(own)
+    # Contexts of token ids are built without clamping.
+    return blocks if limit is None else replace(blocks, clip=limit, tokens=None)
 
 
 def rotation(config: Mapping[str, Any], layer_type: str, head_dim: int) -> Rotary | None:
@@ -85,4 +86,4 @@ FAMILY = Blocks(
         r"norm_f\.weight": ledger.FINAL_NORM,
         r"lm_head\.weight": ledger.HEAD,
     },
-).family("dbrx", "Dbrx", "LayerNorm with a gain alone, fused projections; clip_qkv is refused")
+).family("dbrx", "Dbrx", "LayerNorm with a gain alone, fused projections, clip_qkv")

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from dispersion.architectures.sizes import Sizes
     from dispersion.architectures.windows import LayerKind, WindowRule
     from dispersion.checkpoint import Checkpoint
+    from dispersion.growth import Growth
 
+    GrowthRule = Callable[[Mapping[str, Any], LayerKind], Growth | None]
     ShareRule = Callable[[Mapping[str, Any], tuple[LayerKind, ...]], Mapping[int, int]]
     SizeRule = Callable[[Mapping[str, Any], Sizes, int, LayerKind], Sizes]
 
@@ -37,8 +39,11 @@ class Decoder:
         gain_offset: 1.0 where norms multiply by 1 + weight.
         qk_norm: RMS norm of q and k before the rotation, per head or over all heads together.
         qk_names: names of the QK norms of q and k.
-        qk_key: key that switches the QK norm on, off where absent; or None for always.
+        qk_key: key that switches the QK norm on; or None for always.
+        qk_absent: whether it is on where that key is absent.
         qk_gain: whether the QK norms have gains.
+        qk_after: whether they stand behind the rotation.
+        qk_turned: whether only layers that turn have them.
         stacked_key: key that puts a LayerNorm with a gain for each head behind q and k, or None.
         eps: ε of the norms where `eps_key` is absent from the config.
         eps_key: key of ε, or None where ε stands in the code.
@@ -54,6 +59,8 @@ class Decoder:
         soft_cap: key of the soft cap of logits and its default, or None.
         window: which layers slide, and which do not rotate.
         rope: what the rotation is where the config is silent.
+        backward: whether positions turn the other way round.
+        growth: what positions multiply the queries of a layer by, or None.
         rope_absent: `rope_parameters` where the config has none in either dialect, or None.
         rope_nested: whether `rope_parameters` by layer type are all that is known of the rotation.
         partial: share of a head that turns where the config is silent; None where all turns.
@@ -64,6 +71,7 @@ class Decoder:
         sink_name: its name in the attention.
         sinks_slide: whether only sliding layers have sinks.
         shared: which layers take their keys from another layer, whose name is the value; or None.
+        clip_key: key of the size to which queries and keys are clamped before they turn, or None.
         refused: keys that change attention when they are set, and are not supported.
         bidirectional: what `use_bidirectional_attention` does: nothing is known of the key (None),
             it is refused, or windows are halved to both sides. "always" is no key: a query sees
@@ -85,7 +93,10 @@ class Decoder:
     qk_norm: Literal["none", "headwise", "layerwise"] = "none"
     qk_names: tuple[str, str] = ("q_norm", "k_norm")
     qk_key: str | None = None
+    qk_absent: bool = False
     qk_gain: bool = True
+    qk_after: bool = False
+    qk_turned: bool = False
     stacked_key: str | None = None
     eps: float = 1e-6
     eps_key: str | None = "rms_norm_eps"
@@ -100,6 +111,8 @@ class Decoder:
     soft_cap: tuple[str, float] | None = None
     window: WindowRule = windows.full
     rope: RopeRule = PLAIN
+    backward: bool = False
+    growth: GrowthRule | None = None
     rope_absent: Mapping[str, Any] | None = None
     rope_nested: bool = False
     partial: float | None = None
@@ -110,6 +123,7 @@ class Decoder:
     sink_name: str = "sinks"
     sinks_slide: bool = False
     shared: ShareRule | None = None
+    clip_key: str | None = None
     refused: tuple[str, ...] = ()
     bidirectional: Literal["refused", "halved", "always"] | None = None
     scaled_embedding: bool | str = False

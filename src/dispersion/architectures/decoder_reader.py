@@ -10,10 +10,12 @@ from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.nested_rope import check_nested, with_own_base, without_flat
 from dispersion.architectures.scales import (
+    clip_of,
     embedding_factor,
     float32_factor,
     inverse_root,
     times,
+    with_factor,
 )
 from dispersion.architectures.sizes import Sizes
 from dispersion.checkpoint.text import shown
@@ -87,6 +89,7 @@ class Reader:
         self.kinds = rules.window(config, self.layers)
         self.sizes = self._sizes()
         self.soft_cap = self._soft_cap()
+        self.clip = None if rules.clip_key is None else clip_of(config, rules.clip_key)
         key = "max_position_embeddings"
         stated = config.get(key) is not None
         self.max_positions = integer(config, key) if stated else None
@@ -213,6 +216,8 @@ class Reader:
         if self.rules.rope_nested:
             check_nested(stated, kind)
         rotary = rotary_from_config(stated, kind.layer_type, head_dim, self.rules.rope)
+        if rotary is not None and self.rules.backward:
+            rotary = rotary.reversed()
         still = rotary is not None and bool(rotary.unrotated.size)
         if default is None:
             partial = positive(self.config, "partial_rotary_factor", 1.0)
@@ -224,12 +229,6 @@ class Reader:
                     f"ignores it. Got {partial}."
                 )
                 raise UnsupportedError(msg)
-        elif rotary is not None and still and rotary.attention_factor != ONE:
-            msg = (
-                f"rope_type {rotary.kind} with a factor on cos and sin is not supported where only "
-                f"{2 * len(rotary.pairs)} of head_dim={head_dim} coordinates turn."
-            )
-            raise UnsupportedError(msg)
         return rotary
 
     def _attention(self, prefix: str, layer: int) -> Attention:
@@ -237,16 +236,18 @@ class Reader:
         root = f"{prefix}layers.{layer}."
         module = f"{root}{rules.module}"
         rotary, window = self._rotary(kind, sizes.head_dim), kind.window
-        scale = self._scale(sizes.head_dim)
+        query, key = self._projections(f"{module}.", sizes, kind)
+        plain = self._scale(sizes.head_dim)
+        scale, rotated_factor = with_factor(plain, rotary)
+        after = rules.qk_after and query.norm is not None
+        if after:
+            # A norm behind the rotation undoes any factor of cos and sin.
+            scale, rotated_factor = plain, ONE
         sinks = rules.sinks and (not rules.sinks_slide or kind.layer_type == windows.SLIDING)
-        if rotary is not None:
-            # All coordinates turn, so the factor of cos and sin is part of the scale, squared.
-            scale = times(scale, times(rotary.attention_factor, rotary.attention_factor))
         if self.bidirectional and window is not None:
             # Half the window to each side. A query at an end of the context sees one half and
             # itself, and no bound may count keys that some query does not see.
             window = window + 1 if rules.bidirectional == "always" else window // 2 + 1
-        query, key = self._projections(f"{module}.", sizes)
         return Attention(
             module=module,
             layer=layer,
@@ -256,19 +257,36 @@ class Reader:
             key=key,
             input_norm=self._input_norm(f"{root}{rules.input_norm}.") if rules.pre_norm else None,
             scale=scale,
-            rotary=rotary,
+            # Behind a rotation every direction is reached alike, and a gain there does not turn
+            # with it: for such a head no bound may turn anything. Without a gain, norm and
+            # rotation commute.
+            rotary=None if after and rules.qk_gain else rotary,
+            known_inputs=not (after and rules.qk_gain and rotary is not None),
+            growth=None if rules.growth is None else rules.growth(self.config, kind),
+            chunked=kind.chunked,
+            rotated_factor=rotated_factor,
             layerwise=rules.qk_norm == "layerwise",
             eps=self.eps,
             input_factor=self._input_factor(),
             soft_cap=self.soft_cap,
             window=window,
+            clip=self.clip,
             causal=not self.bidirectional,
             sinks=f"{module}.{rules.sink_name}" if sinks else None,
-            # Contexts of token ids are built without a sink.
-            embedding=None if layer or sinks or not rules.embedded else self._embedding(prefix),
+            # Contexts of token ids are built without a sink, and without clamping.
+            embedding=None
+            if layer or sinks or self.clip is not None or not self._embeds(kind)
+            else self._embedding(prefix),
         )
 
-    def _projections(self, root: str, sizes: Sizes) -> tuple[Projection, Projection]:
+    def _embeds(self, kind: LayerKind) -> bool:
+        """Whether bounds over token ids are known for the first layer."""
+        plain = not self.rules.qk_after and not kind.chunked
+        return self.rules.embedded and plain and self.rules.growth is None
+
+    def _projections(
+        self, root: str, sizes: Sizes, kind: LayerKind
+    ) -> tuple[Projection, Projection]:
         size = sizes.head_dim
         fused = (sizes.heads + 2 * sizes.key_heads) * size if self.rules.fused else None
         gated = 2 * sizes.heads * size if self.rules.gated else None
@@ -281,7 +299,7 @@ class Reader:
                 first=first if fused else 0,
                 outputs=fused or outputs,
                 stride=2 * size if outputs else None,
-                norm=self._qk_norm(f"{root}{name}.weight"),
+                norm=self._qk_norm(f"{root}{name}.weight", kind),
             )
             for (side, (heads, first, outputs)), name in zip(
                 sides.items(), self.rules.qk_names, strict=True
@@ -289,12 +307,13 @@ class Reader:
         )
         return query, key
 
-    def _qk_norm(self, gain: str) -> Norm | None:
+    def _qk_norm(self, gain: str, kind: LayerKind) -> Norm | None:
         rules = self.rules
         if rules.stacked_key is not None and flag(self.config, rules.stacked_key, default=False):
             return Norm("layer", gain, stacked=True)
-        switched = rules.qk_key is None or flag(self.config, rules.qk_key, default=False)
-        if rules.qk_norm == "none" or not switched:
+        key, absent = rules.qk_key, rules.qk_absent
+        switched = key is None or flag(self.config, key, default=absent)
+        if rules.qk_norm == "none" or not switched or (rules.qk_turned and not kind.rotates):
             return None
         return Norm("rms", gain if rules.qk_gain else None, gain_offset=self.gain_offset)
 

@@ -1,4 +1,8 @@
-"""Falcon: one projection for q, k and v in three layouts; with ALiBi it is refused."""
+"""Falcon: one projection for q, k and v in three layouts, RoPE or ALiBi.
+
+ALiBi is added before the logit scale. transformers' eager attention adds it twice, its default
+(scaled_dot_product_attention) once; once is what is certified.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger
+from dispersion.architectures.alibi import bloom_slope, in_bfloat16
 from dispersion.architectures.blocks import Blocks, Keys
 from dispersion.architectures.layouts import grouped
 from dispersion.architectures.rotations import rope
+from dispersion.architectures.scales import times
 from dispersion.config import flag, integer
-from dispersion.errors import UnsupportedError
+from dispersion.errors import CheckpointError, UnsupportedError
+from dispersion.position_bias import LinearBias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dispersion.enclosure import Enclosure
+
+# Positions and slopes are rounded to bfloat16, and so is their product: two roundings of 2^-9.
+BFLOAT16 = 2.0**-8 + 2.0**-16
+
 
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
-    """The layout and the norm by `new_decoder_architecture` and `multi_query`."""
+    """The layout and the norm by `new_decoder_architecture` and `multi_query`; ALiBi or RoPE."""
     if _switch(config, "alibi", default=False):
-        msg = "alibi=True in config.json is not supported for falcon."
-        raise UnsupportedError(msg)
+        # Bounds over token ids know of no biases.
+        blocks = replace(blocks, rotation=None, position_bias=_bias, tokens=None)
     if not _switch(config, "new_decoder_architecture", default=False):
         single = _switch(config, "multi_query", default=True)
+        if not single:
+            _check_key_heads(config)
         return replace(blocks, key_heads=1 if single else None)
     # A group of queries for each key head; by default the feed-forward part has a norm of its own.
     blocks = replace(blocks, key_heads="num_kv_heads")
@@ -35,6 +49,20 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
         )
         raise UnsupportedError(msg)
     return replace(blocks, norm="ln_attn")
+
+
+def _check_key_heads(config: Mapping[str, Any]) -> None:
+    heads = integer(config, "num_attention_heads")
+    if integer(config, "num_kv_heads", heads) != heads:
+        msg = (
+            "num_kv_heads in config.json must be num_attention_heads without multi_query and "
+            f"new_decoder_architecture. Got {config['num_kv_heads']} and {heads}."
+        )
+        raise CheckpointError(msg)
+
+
+def _bias(heads: int, scale: Enclosure, head: int) -> LinearBias:
+    return LinearBias(times(in_bfloat16(bloom_slope(heads, head)), scale), BFLOAT16)
 
 
 def _switch(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
@@ -66,4 +94,8 @@ FAMILY = Blocks(
         r"ln_f\.(weight|bias)": ledger.FINAL_NORM,
         r"lm_head\..+": ledger.HEAD,
     },
-).family("falcon", "Falcon", "LayerNorm, fused projections in three layouts; alibi is refused")
+).family(
+    "falcon",
+    "Falcon",
+    "LayerNorm, projections fused in groups, RoPE or ALiBi (added once, before the scale)",
+)

@@ -8,11 +8,9 @@ from dispersion.architectures import ledger
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
-from dispersion.architectures.scales import inverse_root
+from dispersion.architectures.scales import inverse_root, with_factor
 from dispersion.config import flag, integer, positive
 from dispersion.embedding import EmbeddingInput
-from dispersion.errors import UnsupportedError
-from dispersion.head import ONE
 from dispersion.rotary import rotary_from_config
 
 if TYPE_CHECKING:
@@ -53,6 +51,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     stated = config.get("max_position_embeddings") is not None
     positions = integer(config, "max_position_embeddings") if stated else None
     rotary = _rotary(config, head_dim)
+    scale, rotated_factor = with_factor(inverse_root(head_dim), rotary)
 
     def describe(prefix: str, layer: int) -> Attention:
         root = f"{prefix}layers.{layer}."
@@ -77,8 +76,9 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
             input_norm=Norm(
                 "layer", f"{root}input_layernorm.weight", f"{root}input_layernorm.bias"
             ),
-            scale=inverse_root(head_dim),
+            scale=scale,
             rotary=rotary,
+            rotated_factor=rotated_factor,
             embedding=None
             if layer
             else EmbeddingInput(checkpoint, f"{prefix}embed_in.weight", width, eps),
@@ -105,14 +105,7 @@ def _rotary(config: Mapping[str, Any], head_dim: int) -> Rotary | None:
     for key, (old, default) in own.items():
         # The class knows these two by the old names only, or within rope_parameters.
         usual[key] = positive(config, old, default)
-    rotary = rotary_from_config(usual, None, head_dim)
-    if rotary is not None and rotary.attention_factor != ONE:
-        msg = (
-            f"rope_type {rotary.kind} with a factor on cos and sin is not supported for gpt_neox, "
-            "which turns part of each head."
-        )
-        raise UnsupportedError(msg)
-    return rotary
+    return rotary_from_config(usual, None, head_dim)
 
 
 FAMILY = Family(

@@ -56,6 +56,7 @@ class Naming:
         outside: pattern of a name outside the layers, without the stack's prefix → why.
         near: further modules within a layer in which an unknown tensor would change attention.
         refused: pattern of a name within a layer → why its module is refused.
+        further_layers: layers behind those of the config that the model's own pass does not run.
     """
 
     stack: str
@@ -64,6 +65,7 @@ class Naming:
     outside: Mapping[str, str]
     near: tuple[str, ...] = ()
     refused: Mapping[str, str] | None = None
+    further_layers: int = 0
 
     def find_prefix(self, checkpoint: Checkpoint, attending: Collection[int]) -> str:
         """The part of names before the stack in this file, such as "model." or nothing.
@@ -104,6 +106,7 @@ class Naming:
         layer = re.compile(rf"^{re.escape(prefix + self.stack)}\.(\d+)\.")
         found = {int(m[1]) for name in checkpoint.names if (m := layer.match(name))}
         found -= {i for i in drafts(checkpoint.names, prefix + self.stack) if i >= layers}
+        found -= set(range(layers, layers + self.further_layers))
         wrong = found.symmetric_difference(range(layers))
         if wrong:
             what = "lacks" if min(wrong) < layers else "also holds"

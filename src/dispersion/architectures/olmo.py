@@ -2,6 +2,6 @@
 
 from dispersion.architectures.decoder import Decoder
 
-FAMILY = Decoder(norm="layer", norm_parts=(), eps=1e-5, eps_key=None, refused=("clip_qkv",)).family(
-    "olmo", "Olmo", "LayerNorm without gain or bias, RoPE; clip_qkv is refused"
+FAMILY = Decoder(norm="layer", norm_parts=(), eps=1e-5, eps_key=None, clip_key="clip_qkv").family(
+    "olmo", "Olmo", "LayerNorm without gain or bias, RoPE, clip_qkv"
 )

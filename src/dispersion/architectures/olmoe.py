@@ -2,6 +2,6 @@
 
 from dispersion.architectures.decoder import Decoder
 
-FAMILY = Decoder(qk_norm="layerwise", eps=1e-5, refused=("clip_qkv",)).family(
-    "olmoe", "Olmoe", "layerwise QK norm before RoPE; clip_qkv is refused"
+FAMILY = Decoder(qk_norm="layerwise", eps=1e-5, clip_key="clip_qkv").family(
+    "olmoe", "Olmoe", "layerwise QK norm before RoPE, clip_qkv"
 )

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
+from dispersion.config import positive
 from dispersion.enclosure import Enclosure
+from dispersion.head import ONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dispersion.rotary import Rotary
 
 
 def inverse_root(value: float) -> Enclosure:
@@ -38,6 +46,26 @@ def times(first: Enclosure, second: Enclosure) -> Enclosure:
         math.nextafter(first.lower * second.lower, 0.0),
         math.nextafter(first.upper * second.upper, math.inf),
     )
+
+
+def with_factor(scale: Enclosure, rotary: Rotary | None) -> tuple[Enclosure, Enclosure]:
+    """The logit scale and what only the rotated coordinates' share gets on top of it.
+
+    The factor of cos and sin, squared, belongs to the scale where all coordinates turn.
+    """
+    if rotary is None:
+        return scale, ONE
+    factor = times(rotary.attention_factor, rotary.attention_factor)
+    return (scale, factor) if rotary.unrotated.size else (times(scale, factor), ONE)
+
+
+def clip_of(config: Mapping[str, Any], key: str = "clip_qkv") -> float | None:
+    """The size to which a config clamps queries and keys, or None where it does not.
+
+    Raises:
+        CheckpointError: it is not a number above 0.
+    """
+    return None if config.get(key) is None else positive(config, key)
 
 
 def divided(value: Enclosure, divisor: int) -> Enclosure:

@@ -32,6 +32,7 @@ class LayerKind:
         rotates: whether positions turn queries and keys.
         attends: whether the layer has softmax attention at all.
         theta: base of the rotation in this layer alone, or None for the config's.
+        chunked: whether windows do not slide.
     """
 
     layer_type: str
@@ -39,6 +40,7 @@ class LayerKind:
     rotates: bool = True
     attends: bool = True
     theta: float | None = None
+    chunked: bool = False
 
 
 def full(config: Config, layers: int) -> tuple[LayerKind, ...]:  # noqa: ARG001
@@ -86,9 +88,40 @@ def alternate_first_layers(config: Config, layers: int) -> tuple[LayerKind, ...]
 
 def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """SmolLM 3: `no_rope_layers` marks by 0 what does not rotate; only such layers may slide."""
+    rotates = _turning(config, layers)
+    used = flag(config, "use_sliding_window", default=False)
+    stated = used and config.get("sliding_window") is not None
+    window = integer(config, "sliding_window") if stated else None
+    types = [SLIDING if window is not None and not r else FULL for r in rotates]
+    kinds = kinds_of(config, types, window)
+    return tuple(replace(k, rotates=bool(r)) for k, r in zip(kinds, rotates, strict=True))
+
+
+def chunked_where_rotated(config: Config, layers: int) -> tuple[LayerKind, ...]:
+    """Llama 4: layers of `no_rope_layers` that turn see chunks of `attention_chunk_size` tokens."""
+    rotates = _turning(config, layers, empty_is_absent=True)
+    chunk = None
+    if "attention_chunk_size" not in config or config["attention_chunk_size"] is not None:
+        chunk = integer(config, "attention_chunk_size", 8192)
+    types = ["chunked_attention" if r and chunk is not None else FULL for r in rotates]
+    stated = config.get("layer_types")
+    if stated is not None and stated != types:
+        msg = (
+            "layer_types in config.json must be chunked_attention just where no_rope_layers is 1 "
+            f"for this model. Got {shown(repr(stated))}."
+        )
+        raise UnsupportedError(msg)
+    return tuple(
+        LayerKind(FULL, None if kind == FULL else chunk, rotates=bool(r), chunked=kind != FULL)
+        for kind, r in zip(types, rotates, strict=True)
+    )
+
+
+def _turning(config: Config, layers: int, *, empty_is_absent: bool = False) -> list[int]:
+    """`no_rope_layers`, where 1 stands for a layer that turns, or what stands for it."""
     step = integer(config, "no_rope_layer_interval", 4)
     rotates = config.get("no_rope_layers")
-    if rotates is None:
+    if rotates is None or (empty_is_absent and rotates == []):
         rotates = [int((i + 1) % step != 0) for i in range(layers)]
     if not isinstance(rotates, list) or len(rotates) != layers:
         msg = (
@@ -98,12 +131,7 @@ def unrotated_every(config: Config, layers: int) -> tuple[LayerKind, ...]:
     if any(isinstance(r, bool) or r not in (0, 1) for r in rotates):
         msg = f"no_rope_layers in config.json must hold 0 and 1. Got {shown(repr(rotates))}."
         raise CheckpointError(msg)
-    used = flag(config, "use_sliding_window", default=False)
-    stated = used and config.get("sliding_window") is not None
-    window = integer(config, "sliding_window") if stated else None
-    types = [SLIDING if window is not None and not r else FULL for r in rotates]
-    kinds = kinds_of(config, types, window)
-    return tuple(replace(k, rotates=bool(r)) for k, r in zip(kinds, rotates, strict=True))
+    return rotates
 
 
 def after_full_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:

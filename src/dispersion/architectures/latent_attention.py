@@ -1,0 +1,162 @@
+"""Latent attention (DeepSeek): queries and keys made of small normalised latents, rotated in part.
+
+q = W_qb·RMS(W_qa h), or W_q h;  k = (W_kb·RMS(W_kva h) first rows, R·(W_kva h) last rows): the
+unrotated part of a key comes of a normalised latent, its rotated part of the hidden state itself.
+`latent.py` covers the two by one ball image.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dispersion.architectures.attention import Attention
+from dispersion.checkpoint import to_float64
+from dispersion.head import Head
+from dispersion.latent import best_share, joint_ball
+from dispersion.latent_witness import inner_head, small_states
+from dispersion.norms import projection_ball
+from dispersion.rows import scaled_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dispersion.checkpoint import Checkpoint
+
+    Vector = NDArray[np.float64]
+
+CAP = "input RMSNorm and latent RMSNorm"
+
+
+@dataclass(frozen=True)
+class LatentAttention(Attention):
+    """One layer's latent attention; `query` and `key` name W_qb (or W_q) and W_kb.
+
+    Attributes:
+        rank: size of the keys' latent.
+        query_rank: size of the queries' latent, or None where W_q reads the hidden state.
+        still: coordinates of a head that no position turns; the others come behind them.
+        value_dim: rows of values behind each head's rows of keys in W_kb.
+        latent: tensor W_kva of shape [rank + rotated, width].
+        latent_bias, latent_gain: its bias or None, and the gain of the norm of its first rows.
+        query_latent, query_latent_bias, query_latent_gain: the same for queries, or None.
+    """
+
+    rank: int = 0
+    query_rank: int | None = None
+    still: int = 0
+    value_dim: int = 0
+    latent: str = ""
+    latent_bias: str | None = None
+    latent_gain: str = ""
+    query_latent: str = ""
+    query_latent_bias: str | None = None
+    query_latent_gain: str = ""
+
+    @property
+    def rotated(self) -> int:
+        return self.head_dim - self.still
+
+    @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        heads, rows = self.query.heads, self.rank + self.rotated
+        shapes: dict[str, tuple[int, ...]] = {
+            self.query.weight: (heads * self.head_dim, self.query_rank or self.width),
+            self.key.weight: (heads * (self.still + self.value_dim), self.rank),
+            self.latent: (rows, self.width),
+            self.latent_gain: (self.rank,),
+        }
+        if self.latent_bias is not None:
+            shapes[self.latent_bias] = (rows,)
+        if self.query_rank is not None:
+            shapes[self.query_latent] = (self.query_rank, self.width)
+            shapes[self.query_latent_gain] = (self.query_rank,)
+            if self.query_latent_bias is not None:
+                shapes[self.query_latent_bias] = (self.query_rank,)
+        if self.input_norm is not None and self.input_norm.gain is not None:
+            shapes[self.input_norm.gain] = (self.width,)
+        return shapes
+
+    def heads(self, checkpoint: Checkpoint) -> Iterator[tuple[int, int, Head]]:
+        """Yield (head, head, Head), reading one head's rows of the large tensors at a time.
+
+        Raises:
+            CheckpointError: a weight is not finite; the message names the tensor and the index.
+        """
+        assert self.input_norm is not None
+        assert self.rotary is not None
+
+        def read(name: str | None, part: slice | None = None) -> Vector | None:
+            if name is None:
+                return None
+            values = checkpoint.read(name) if part is None else checkpoint.read(name, part)
+            first = 0 if part is None else part.start
+            return to_float64(values, tensor=name, first_row=first)
+
+        def need(name: str | None, part: slice | None = None) -> Vector:
+            found = read(name, part)
+            assert found is not None
+            return found
+
+        gain = None if self.input_norm.gain is None else need(self.input_norm.gain)
+        latent, bias = need(self.latent), read(self.latent_bias)
+        turned = projection_ball(
+            latent[self.rank :],
+            norm="rms",
+            gain=gain,
+            bias=None if bias is None else bias[self.rank :],
+        )
+        latent_gain = need(self.latent_gain)
+        queries = queries_gain = queries_bias = None
+        if self.query_rank is not None:
+            queries, queries_gain = need(self.query_latent), need(self.query_latent_gain)
+            queries_bias = read(self.query_latent_bias)
+        small = None
+        if queries is not None and queries_bias is None and bias is None:
+            small = small_states(
+                (queries, latent[: self.rank]),
+                gain=gain,
+                radius=math.sqrt(self.width),
+                eps=self.eps,
+            )
+        stride = self.still + self.value_dim
+        pairs = self.rotary.pairs - self.still
+        for head in range(self.query.heads):
+            part = slice(head * self.head_dim, (head + 1) * self.head_dim)
+            query = projection_ball(
+                need(self.query.weight, part),
+                norm="rms",
+                gain=gain if queries is None else queries_gain,
+                cap=CAP if queries is None else "latent RMSNorm",
+            )
+            query = scaled_rows(query, self.rotary.pairs.ravel(), self.rotated_factor)
+            part = slice(head * stride, head * stride + self.still)
+            plain = projection_ball(need(self.key.weight, part), norm="rms", gain=latent_gain)
+            key = joint_ball(plain, turned, best_share(query, plain, turned, pairs), cap=CAP)
+            inner = None
+            if small is not None:
+                inner = inner_head(
+                    query,
+                    plain,
+                    turned,
+                    small,
+                    pairs=pairs,
+                    scale=self.scale,
+                    causal=self.causal,
+                )
+            yield (
+                head,
+                head,
+                Head(
+                    query=query,
+                    key=key,
+                    scale=self.scale,
+                    rotary=self.rotary,
+                    causal=self.causal,
+                    inner=inner,
+                ),
+            )

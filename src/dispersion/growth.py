@@ -1,0 +1,97 @@
+"""Queries that are multiplied by a factor of their position (length-dependent temperature).
+
+Statement. Where the query at position t is multiplied by τ(t), non-decreasing, every row of a
+context of n tokens has logits of at most τ(n−1) times the size they would have without, so its
+spread is at most τ(n−1)·δ. Proof: a row's logits are linear in its query, and positions lie in
+0..n−1.
+
+Ceilings 1/(1+(n−1)e^(−δτ)) need not fall with n: with τ = 1 + c·log(1 + n/f) they do where δ·c ≤ 1,
+since log(n−m) − δτ then has the slope 1/(n−m) − δc/(f+n) > 0; beyond, every target below 1 is
+allowed again at some length.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from flint import arb
+
+from dispersion.balls import from_arb, in_precision
+from dispersion.enclosure import Enclosure
+from dispersion.errors import ArgumentError
+
+# Models compute the factor in float32.
+_ROUNDING = 2.0**-20
+
+
+class Growth(Protocol):
+    """A factor of queries, non-decreasing in their position."""
+
+    def factor(self, length: int) -> Enclosure:
+        """Encloses the factor of the last query of a context of `length` tokens."""
+
+    def settles(self, spread: float) -> bool:
+        """Whether ceilings fall with the length, at `envelope` and this spread."""
+
+    def envelope(self, length: int) -> float:
+        """A factor of at least `factor(length)`, to which `settles` refers. **Upper.**"""
+
+
+@dataclass(frozen=True)
+class LogGrowth:
+    """τ = 1 + rate·log(1 + ⌊(t + first)/period⌋) at position t (Llama 4, Ministral 3).
+
+    Attributes:
+        rate: c, not negative.
+        period: f, positive; positions per step.
+        first: what is added to positions, 0 or 1.
+    """
+
+    rate: float
+    period: float
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rate < math.inf and 1 <= self.period < math.inf):
+            msg = (
+                "rate must be 0 or more and period 1 or more. "
+                f"Got rate={self.rate}, period={self.period}."
+            )
+            raise ArgumentError(msg)
+
+    @in_precision
+    def factor(self, length: int) -> Enclosure:
+        # Where the quotient is rounded across a whole number the step may come one position off.
+        last = length - 1 + self.first
+        steps = [
+            math.floor(x / self.period) for x in (last * (1 - _ROUNDING), last * (1 + _ROUNDING))
+        ]
+        low, high = (from_arb(1 + arb(self.rate) * arb(1 + step).log()) for step in steps)
+        return Enclosure(low.lower * (1 - _ROUNDING), high.upper * (1 + _ROUNDING))
+
+    def settles(self, spread: float) -> bool:
+        return spread * self.rate * (1 + 2 * _ROUNDING) < 1
+
+    @in_precision
+    def envelope(self, length: int) -> float:
+        last = (length - 1 + self.first) * (1 + _ROUNDING)
+        found = 1 + arb(self.rate) * (1 + arb(last) / arb(self.period)).log()
+        return from_arb(found).upper * (1 + _ROUNDING)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The larger factor of a growth, at which ceilings fall with the length where they settle."""
+
+    growth: Growth
+
+    def factor(self, length: int) -> Enclosure:
+        return Enclosure.exact(self.growth.envelope(length))
+
+    def settles(self, spread: float) -> bool:
+        return self.growth.settles(spread)
+
+    def envelope(self, length: int) -> float:
+        return self.growth.envelope(length)
