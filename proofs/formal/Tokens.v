@@ -18,22 +18,14 @@ Proof.
 Qed.
 
 (* n tokens with coefficient p each: n p <= N. *)
-Lemma everyone n d r r' m A a C c u v f g bound t p :
-  (1 <= n)%nat -> 0 < t -> 0 < p -> spectrum_le d r r' m A C bound ->
-  (forall i, (i < n)%nat -> in_ball r (u i)) -> (forall j, (j < n)%nat -> in_ball r' (v j)) ->
-  (forall i, (i < n)%nat -> p <= alpha n (rows d r r' A a C c u v f g i) i) ->
-  INR n * p <= exp (log_capacity m bound t).
+Lemma everyone n (x : nat -> R) N p :
+  (1 <= n)%nat -> 0 < p -> 0 <= N -> INR n * INR n <= N * sum n (fun i => / x i) ->
+  (forall i, (i < n)%nat -> p <= x i) -> INR n * p <= N.
 Proof.
-  intros Hn Ht Hp (kappa & HM & Hb) Hu Hv H.
-  assert (T := T13_harmonic n d r r' m A a C c u v f g kappa bound t Hn Ht HM Hb Hu Hv).
-  assert (I := inverses n (fun i => alpha n (rows d r r' A a C c u v f g i) i) p Hp H).
-  assert (HN := exp_pos (log_capacity m bound t)). assert (Hn1 := INR_ge_1 n Hn).
-  apply (Rmult_le_compat_l (exp (log_capacity m bound t))) in I; [|lra].
-  apply (Rle_trans _ _ _ T) in I.
-  apply (Rmult_le_reg_l (INR n)); [lra|].
-  apply (Rmult_le_compat_r p) in I; [|lra].
-  replace (exp (log_capacity m bound t) * (INR n * / p) * p)
-    with (INR n * exp (log_capacity m bound t)) in I by (field; lra). lra.
+  intros Hn Hp HN T H. assert (I := inverses n x p Hp H). assert (Hn1 := INR_ge_1 n Hn).
+  apply (Rmult_le_compat_l N) in I; [|exact HN]. apply (Rle_trans _ _ _ T) in I.
+  apply (Rmult_le_reg_l (INR n)); [lra|]. apply (Rmult_le_compat_r p) in I; [|lra].
+  replace (N * (INR n * / p) * p) with (INR n * N) in I by (field; lra). lra.
 Qed.
 
 (* T13: of n tokens some gets at most N / n, at every level t > 0. *)
@@ -46,8 +38,9 @@ Proof.
   intros Hn Ht HM Hu Hv. set (x := fun i => alpha n (rows d r r' A a C c u v f g i) i).
   destruct (argmin n x Hn) as (i & Hi & H). exists i. split; [exact Hi|].
   assert (Hn1 := INR_ge_1 n Hn).
-  assert (E := everyone n d r r' m A a C c u v f g bound t (x i) Hn Ht (alpha_pos _ _ _ Hn)
-    HM Hu Hv H).
+  destruct HM as (kappa & HM & Hb).
+  assert (E := everyone n x _ (x i) Hn (alpha_pos _ _ _ Hn) (Rlt_le _ _ (exp_pos _))
+    (T13_harmonic n d r r' m A a C c u v f g kappa bound t Hn Ht HM Hb Hu Hv) H).
   apply (Rmult_le_reg_l (INR n)); [lra|]. fold (x i).
   replace (INR n * (exp (log_capacity m bound t) / INR n)) with (exp (log_capacity m bound t))
     by (field; lra). exact E.
@@ -73,30 +66,47 @@ Proof.
     apply Hinj in E; lia.
 Qed.
 
-(* T13, in any context: of n keys and sinks of any weight, at most N / p distinct tokens s_0 ..
-   s_(k - 1) get coefficient p, each from a query u_i of its own. *)
-Theorem T13_tokens n k (s : nat -> nat) d r r' m A a C c u v f g (sink : nat -> R) bound t p :
-  0 < t -> 0 < p -> spectrum_le d r r' m A C bound ->
-  (forall i, (i < k)%nat -> (s i < n)%nat) ->
-  (forall i j, (i < k)%nat -> (j < k)%nat -> s i = s j -> i = j) ->
-  (forall i, (i < k)%nat -> in_ball r (u i)) -> (forall j, (j < n)%nat -> in_ball r' (v j)) ->
-  (forall i, 0 <= sink i) ->
-  (forall i, (i < k)%nat -> let l := rows d r r' A a C c u v f g i in
-     p <= exp (l (s i)) / (Z n l + sink i)) ->
-  INR k * p <= exp (log_capacity m bound t).
+(* In some context of n keys, and sinks of any weight, the k distinct tokens s_0 .. s_(k - 1) get
+   coefficient p each, from queries of their own. *)
+Definition retrieves d r r' A a C c (n k : nat) (s : nat -> nat) (p : R) : Prop :=
+  exists u v f g sink,
+    (forall i, (i < k)%nat -> (s i < n)%nat) /\
+    (forall i j, (i < k)%nat -> (j < k)%nat -> s i = s j -> i = j) /\
+    (forall i, (i < k)%nat -> in_ball r (u i)) /\ (forall j, (j < n)%nat -> in_ball r' (v j)) /\
+    (forall i, 0 <= sink i) /\
+    forall i, (i < k)%nat -> let l := rows d r r' A a C c u v f g i in
+      p <= exp (l (s i)) / (Z n l + sink i).
+
+(* Without sinks and other keys they get no less. *)
+Lemma restricted d r r' A a C c n k s p :
+  (1 <= k)%nat -> retrieves d r r' A a C c n k s p ->
+  exists u v f g,
+    (forall i, (i < k)%nat -> in_ball r (u i)) /\ (forall j, (j < k)%nat -> in_ball r' (v j)) /\
+    forall i, (i < k)%nat -> p <= alpha k (rows d r r' A a C c u v f g i) i.
 Proof.
-  intros Ht Hp HM Hs Hinj Hu Hv Hsink H.
-  destruct k as [|k]; [simpl; rewrite Rmult_0_l; left; apply exp_pos|].
-  apply (everyone (S k) d r r' m A a C c u (fun j => v (s j)) f (fun j => g (s j)) bound t p);
-    auto; [lia|].
+  intros Hk (u & v & f & g & sink & Hs & Hinj & Hu & Hv & Hsink & H).
+  exists u, (fun j => v (s j)), f, (fun j => g (s j)). split; [exact Hu|split; [auto|]].
   intros i Hi. apply Rle_trans with (1 := H i Hi).
   set (l := rows d r r' A a C c u v f g i).
-  change (exp (l (s i)) / (Z n l + sink i) <= exp (l (s i)) / Z (S k) (fun j => l (s j))).
-  assert (HZ : Z (S k) (fun j => l (s j)) <= Z n l).
-  { apply (sum_injective (S k) n s (fun j => exp (l j)) Hs Hinj). intros. left. apply exp_pos. }
-  assert (HZ0 := Z_pos (S k) (fun j => l (s j)) ltac:(lia)). assert (Hsi := Hsink i).
+  change (exp (l (s i)) / (Z n l + sink i) <= exp (l (s i)) / Z k (fun j => l (s j))).
+  assert (HZ : Z k (fun j => l (s j)) <= Z n l).
+  { apply (sum_injective k n s (fun j => exp (l j)) Hs Hinj). intros. left. apply exp_pos. }
+  assert (HZ0 := Z_pos k (fun j => l (s j)) Hk). assert (Hsi := Hsink i).
   assert (Hpos := exp_pos (l (s i))).
   apply div_le; [lra|lra|]. apply Rmult_le_compat_l; lra.
+Qed.
+
+(* T13, in any context: at most N / p tokens get coefficient p. *)
+Theorem T13_tokens d r r' m A a C c bound t n k s p :
+  0 < t -> 0 < p -> spectrum_le d r r' m A C bound -> retrieves d r r' A a C c n k s p ->
+  INR k * p <= exp (log_capacity m bound t).
+Proof.
+  intros Ht Hp (kappa & HM & Hb) HR.
+  destruct k as [|k]; [simpl; rewrite Rmult_0_l; left; apply exp_pos|].
+  destruct (restricted d r r' A a C c n (S k) s p ltac:(lia) HR) as (u & v & f & g & Hu & Hv & H).
+  apply (everyone (S k) (fun i => alpha (S k) (rows d r r' A a C c u v f g i) i)); auto;
+    [lia|left; apply exp_pos|].
+  apply (T13_harmonic (S k) d r r' m A a C c u v f g kappa bound t); auto. lia.
 Qed.
 
 (* N is at most e^kappa_1: the level t = kappa_1. *)
@@ -157,8 +167,10 @@ Theorem T13_soft_cap n d r r' m A a C c u v f g cap bound t p :
      p <= alpha n (fun j => cap * tanh (l j / cap)) i) ->
   INR n * p <= exp (log_capacity m bound t).
 Proof.
-  intros Hn Ht Hp Hcap HM Hu Hv H.
-  apply (everyone n d r r' m A a C c u v f g bound t p); auto; [lra|].
+  intros Hn Ht Hp Hcap (kappa & HM & Hb) Hu Hv H.
+  apply (everyone n (fun i => alpha n (rows d r r' A a C c u v f g i) i)); auto;
+    [lra|left; apply exp_pos|
+     apply (T13_harmonic n d r r' m A a C c u v f g kappa bound t); assumption|].
   intros i Hi. apply Rle_trans with (1 := H i Hi). assert (Hpi := H i Hi). simpl in Hpi.
   set (l := rows d r r' A a C c u v f g i) in *. set (z := fun j => cap * tanh (l j / cap)) in *.
   assert (HZ := Z_pos n z Hn). assert (HZl := Z_pos n l Hn).
