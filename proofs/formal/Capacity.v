@@ -37,6 +37,21 @@ Proof.
   rewrite (dot_comm r p u), Hup, Hpp in H. unfold sq in *. lra.
 Qed.
 
+(* A product through M, in singular coordinates. *)
+Lemma singular_dot m r r' M kappa U V (x y : nat -> R) :
+  (forall a b, (a < r)%nat -> (b < r')%nat -> M a b = sum m (fun e => kappa e * (U e a * V e b))) ->
+  dot r x (image r' M y) = sum m (fun e => kappa e * (dot r (U e) x * dot r' (V e) y)).
+Proof.
+  intros HM. unfold dot at 1, image.
+  rewrite (sum_ext r _ (fun p => sum m (fun e => kappa e * dot r' (V e) y * (U e p * x p)))).
+  - rewrite sum_swap. apply sum_ext. intros e _. rewrite sum_scal. unfold dot. ring.
+  - intros p Hp.
+    rewrite (sum_ext r' _ (fun q => sum m (fun e => kappa e * U e p * (V e q * y q)))).
+    + rewrite sum_swap, <- sum_scal. apply sum_ext. intros e _. rewrite sum_scal.
+      unfold dot. ring.
+    + intros q Hq. rewrite (HM p q Hp Hq), <- sum_scal_r. apply sum_ext. intros e _. ring.
+Qed.
+
 (* AM-GM on the pair (i, j), (j, i). *)
 Lemma pair_mean x y : 2 * exp ((x + y) / 2) <= exp x + exp y.
 Proof.
@@ -124,16 +139,7 @@ Proof.
   { intros i j. unfold l, rows, k. rewrite logit_terms.
     assert (E : dot r (u i) (image r' (cross d A C) (v j))
                 = sum m (fun e => kappa e * (y i e * z j e))); [|rewrite E; ring].
-    unfold dot at 1, image.
-    rewrite (sum_ext r _ (fun p => sum m (fun e =>
-      kappa e * z j e * (U e p * u i p)))).
-    - rewrite sum_swap. apply sum_ext. intros e _. rewrite sum_scal.
-      change (sum r (fun p => U e p * u i p)) with (y i e). ring.
-    - intros p Hp.
-      rewrite (sum_ext r' _ (fun q => sum m (fun e => kappa e * U e p * (V e q * v j q)))).
-      + rewrite sum_swap, <- sum_scal. apply sum_ext. intros e _. rewrite sum_scal.
-        change (sum r' (fun q => V e q * v j q)) with (z j e). ring.
-      + intros q Hq. rewrite (HM p q Hp Hq), <- sum_scal_r. apply sum_ext. intros e _. ring. }
+    apply singular_dot, HM. }
   assert (Hinv : forall i, / alpha n (l i) i = sum n (fun j =>
     exp (sum m (fun e => kappa e * (y i e * (z j e - z i e))) + (k j - k i)))).
   { intros i. unfold alpha. assert (HZ := Z_pos n (l i) Hn). assert (Hp := exp_pos (l i i)).
