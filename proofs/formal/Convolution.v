@@ -50,7 +50,8 @@ Qed.
 Lemma power_step a k : INR (S k) * power_term a (S k) = (a + 0 * INR k) * power_term a k.
 Proof.
   unfold power_term. rewrite fact_simpl, mult_INR. simpl pow.
-  assert (INR (fact k) <> 0) by apply INR_fact_neq_0. assert (INR (S k) <> 0) by (apply not_0_INR; lia).
+  assert (INR (fact k) <> 0) by apply INR_fact_neq_0.
+  assert (INR (S k) <> 0) by (apply not_0_INR; lia).
   field. split; assumption.
 Qed.
 

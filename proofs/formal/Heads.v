@@ -43,7 +43,8 @@ Theorem T9_spread d r r' A a C c b :
 Proof.
   intros Hb u v v' Hu Hv Hv'. rewrite logit_difference.
   set (w := fun b => v b - v' b). set (p := pull d C (point r A a u)).
-  assert (H := dot_norm r' p w). assert (Hw : norm r' w <= 2) by (apply ball_difference; assumption).
+  assert (H := dot_norm r' p w).
+  assert (Hw : norm r' w <= 2) by (apply ball_difference; assumption).
   assert (Hp : norm r' p <= b) by apply Hb, Hu.
   destruct (norm_facts r' p) as [Hp0 _]. destruct (norm_facts r' w) as [Hw0 _].
   apply Rle_trans with (1 := Rle_abs _), Rle_trans with (1 := H).
@@ -113,6 +114,7 @@ Proof.
           apply sum_ext; intros; ring).
     rewrite E, dot_scal.
     assert (Z0 : forall x, dot d (fun _ => 0) x = 0)
-      by (intros; unfold dot; rewrite (sum_ext d _ (fun _ => 0)), sum_const by (intros; ring); ring).
+      by (intros; unfold dot; rewrite (sum_ext d _ (fun _ => 0)), sum_const by (intros; ring);
+          ring).
     rewrite !Z0, (dot_comm r _ y), dot_scal. fold (sq r y). rewrite <- H2. field. lra.
 Qed.

@@ -38,18 +38,21 @@ Proof.
     destruct n as [|n]; [exists O; rewrite Sb, Sa; split; [lia|cbv iota; lia]|].
     destruct (IH O ltac:(lia)) as (i & Hi & H1 & H2).
     destruct (Rle_dec (x i) (x (S n))) as [Hc|Hc].
-    + exists i. split; [lia|]. unfold above at 1. destruct (Rle_dec (x i) (x (S n))); [cbv iota; lia|lra].
+    + exists i. split; [lia|]. unfold above at 1.
+      destruct (Rle_dec (x i) (x (S n))); [cbv iota; lia|lra].
     + exists (S n). rewrite Sb, Sa. assert (E := High i ltac:(lra)). split; [lia|]. cbv iota; lia.
   - destruct (IH (pred k) ltac:(lia)) as (i & Hi & H1 & H2).
     destruct (Rle_dec (x n) (x i)) as [Hc|Hc].
-    + exists i. split; [lia|]. unfold below at 1. destruct (Rle_dec (x n) (x i)); [cbv iota; lia|lra].
+    + exists i. split; [lia|]. unfold below at 1.
+      destruct (Rle_dec (x n) (x i)); [cbv iota; lia|lra].
     + assert (E := Low i ltac:(lra)). destruct (Nat.eq_dec k n) as [->|Hkn].
       * exists n. rewrite Sb, Sa. split; [lia|]. cbv iota; lia.
       * destruct (IH k ltac:(lia)) as (i' & Hi' & H1' & H2').
         destruct (Rle_dec (x i') (x n)) as [Hd|Hd].
         -- exists i'. split; [lia|]. unfold above at 1.
            destruct (Rle_dec (x i') (x n)); [cbv iota; lia|lra].
-        -- assert (E' := High i' ltac:(lra)). exists n. rewrite Sb, Sa. split; [lia|]. cbv iota; lia.
+        -- assert (E' := High i' ltac:(lra)). exists n. rewrite Sb, Sa.
+           split; [lia|]. cbv iota; lia.
 Qed.
 
 (* Without key-only terms the logits of a row differ by what lies in singular coordinates. *)
@@ -142,7 +145,8 @@ Theorem T13_steep n d r r' m A C c u v f kappa first second :
   (forall i, (i < n)%nat -> in_ball r (u i)) -> (forall j, (j < n)%nat -> in_ball r' (v j)) ->
   exists i, (i < n)%nat /\
     alpha n (rows d r r' A (fun _ => 0) C c u v f (fun _ => 0) i) i
-    <= 1 / (1 + INR (Nat.div2 (n - 1)) * exp (- (2 * second)) + INR (Nat.div2 n) * exp (- (2 * first))).
+    <= 1 / (1 + INR (Nat.div2 (n - 1)) * exp (- (2 * second))
+            + INR (Nat.div2 n) * exp (- (2 * first))).
 Proof.
   intros Hn HS Hs H1 H2 Hu Hv.
   destruct (singular_rows d r r' (S m) A C c kappa u v f HS) as (y & z & Hy & Hz & Hl).

@@ -24,7 +24,8 @@ Theorem T13_steep_attained n kappa (zero := fun _ : nat => 0) :
   (forall j, in_ball 1 (ends n j)) /\
   forall i, (i < n)%nat ->
     1 / (1 + INR (Nat.div2 (n - 1)) + INR (Nat.div2 n) * exp (- (2 * kappa)))
-    <= alpha n (rows 1 1 1 (fun _ _ => kappa) zero (fun _ _ => 1) zero (ends n) (ends n) zero zero i) i.
+    <= alpha n (rows 1 1 1 (fun _ _ => kappa) zero (fun _ _ => 1) zero (ends n) (ends n)
+                  zero zero i) i.
 Proof.
   intros Hn Hk. assert (Hh := halves n Hn).
   set (near := Nat.div2 (n - 1)) in *. set (far := Nat.div2 n) in *.

@@ -132,7 +132,8 @@ Proof.
   destruct (MVT_cor2 h _ 0 x Hx Hd) as (y & E & Hy).
   assert (Hs : 0 <= sinh y).
   { unfold sinh. assert (exp (- y) <= exp y) by (apply exp_mono; lra). lra. }
-  assert (Hc : 0 < cosh x) by (unfold cosh; assert (H := exp_pos x); assert (H' := exp_pos (- x)); lra).
+  assert (Hc : 0 < cosh x)
+    by (unfold cosh; assert (H := exp_pos x); assert (H' := exp_pos (- x)); lra).
   assert (H0 : h 0 = 0) by (unfold h; rewrite sinh_0; ring).
   assert (0 <= h x).
   { rewrite H0 in E. ring_simplify (1 * cosh y + y * sinh y - cosh y) in E.

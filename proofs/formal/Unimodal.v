@@ -7,7 +7,8 @@ Open Scope R_scope.
 
 (* A polynomial and its derivative. *)
 Definition poly (a : nat -> R) (n : nat) (y : R) : R := sum (S n) (fun k => a k * y ^ k).
-Definition poly' (a : nat -> R) (n : nat) (y : R) : R := sum n (fun k => INR (S k) * a (S k) * y ^ k).
+Definition poly' (a : nat -> R) (n : nat) (y : R) : R :=
+  sum n (fun k => INR (S k) * a (S k) * y ^ k).
 
 (* The second is the derivative of the first. *)
 Lemma poly_derivative a n y : derivable_pt_lim (poly a n) y (poly' a n y).
@@ -88,7 +89,8 @@ Lemma least_at_an_end a (rho : nat -> R) lambda n y top :
 Proof.
   intros Ha Hrec Hr Hl Hy.
   set (F := fun v => poly a n v * exp (- lambda * v)).
-  set (F' := fun v => poly' a n v * exp (- lambda * v) + poly a n v * (exp (- lambda * v) * - lambda)).
+  set (F' := fun v => poly' a n v * exp (- lambda * v)
+                      + poly a n v * (exp (- lambda * v) * - lambda)).
   assert (Hd : forall v, derivable_pt_lim F v (F' v)).
   { intros v. apply (derivable_pt_lim_mult (poly a n) (fun v => exp (- lambda * v)));
       [apply poly_derivative|].

@@ -82,7 +82,7 @@ Proof.
   rewrite Hx2, Hy2. exact H.
 Qed.
 
-(* The product is at most half the sum of the squares, one weighted with w and the other with 1/w. *)
+(* The product is at most half the sum of the squares, one weighted with w, the other with 1/w. *)
 Lemma dot_half d w x y : 0 < w -> 2 * Rabs (dot d x y) <= w * sq d x + sq d y / w.
 Proof.
   intros Hw. assert (H := dot_norm d x y).
