@@ -3,9 +3,9 @@
 
 Require Import Reals.
 Require Import Sum Softmax Vectors.
-Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape Temperature
-  Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Kernel Capacity
-  Tokens Level SphereMean Flat Steep SteepAttained.
+Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape NormRow
+  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Kernel
+  Capacity Tokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
 Open Scope R_scope.
 
 Goal forall f, sum 0 f = 0. reflexivity. Qed.
@@ -27,6 +27,7 @@ Goal H_two = fun n k s =>
   ln (INR k) + ln (1 + r) + s * r / (1 + r). reflexivity. Qed.
 Goal turn = fun n s => n * (s / (1 - exp (- s)) - 1) / (exp s - 1). reflexivity. Qed.
 Goal ratio = fun s => s / (1 - exp (- s)). reflexivity. Qed.
+Goal centred = fun n l j => l j - sum n l / INR n. reflexivity. Qed.
 Goal scaled_ceiling = fun n c d => 1 / (1 + (n - 1) * Rpower n (- (c * d))). reflexivity. Qed.
 Goal sunk = fun n l b i => exp (l i) / (Z n l + exp b). reflexivity. Qed.
 Goal share = fun n l b => exp b / (Z n l + exp b). reflexivity. Qed.
@@ -74,6 +75,15 @@ Goal retrieves = fun d r r' A a C c n k s p => exists u v f g sink,
   (forall i j, (i < k)%nat -> (j < k)%nat -> s i = s j -> i = j) /\
   (forall i, (i < k)%nat -> in_ball r (u i)) /\ (forall j, (j < n)%nat -> in_ball r' (v j)) /\
   (forall i, 0 <= sink i) /\ forall i, (i < k)%nat -> let l := rows d r r' A a C c u v f g i in
+    p <= exp (l (s i)) / (Z n l + sink i). reflexivity. Qed.
+Goal diagonal = fun s c b => if Nat.eqb b c then s c else 0. reflexivity. Qed.
+Goal retrieves_turned = fun h r r' A a C c fixed phi n k s p => exists u v f g sink,
+  (forall i, (i < k)%nat -> (s i < n)%nat) /\
+  (forall i j, (i < k)%nat -> (j < k)%nat -> s i = s j -> i = j) /\
+  (forall i, (i < k)%nat -> in_ball r (u i)) /\ (forall j, (j < n)%nat -> in_ball r' (v j)) /\
+  (forall i, 0 <= sink i) /\ forall i, (i < k)%nat ->
+    let l j := dot (2 * h) (point r A a (u i))
+      (rotate (phi j) (fun e => point r' C c (v j) e + fixed e)) + f i + g j in
     p <= exp (l (s i)) / (Z n l + sink i). reflexivity. Qed.
 Goal sphere_mean = fun m z M => Un_cv (fun K => sum (S K) (fun k => (z * z / 4) ^ k
   / (INR (fact k) * INR (fact k) * rising (INR m / 2) k))) M. reflexivity. Qed.

@@ -3,9 +3,9 @@
 
 Require Import Reals.
 Require Import Sum Softmax Vectors.
-Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape Temperature
-  Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Kernel Capacity
-  Tokens Level SphereMean Flat Steep SteepAttained.
+Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape NormRow
+  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Kernel
+  Capacity Tokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
 Open Scope R_scope.
 
 (** T1: one item *)
@@ -87,6 +87,27 @@ Theorem T3_closed :
     (1 <= n)%nat ->
     0 < s -> spread_le n l s -> ln (INR n) - (ratio s - 1 - ln (ratio s)) <= entropy n l.
 Proof. exact EntropyShape.T3_closed. Qed.
+
+(** T3': rows of bounded norm *)
+
+Theorem T3_norm_ceiling :
+  forall (n : nat) (l : nat -> R) (sigma : R) (i : nat),
+    (2 <= n)%nat ->
+    (i < n)%nat ->
+    0 <= sigma ->
+    norm n (centred n l) <= sigma ->
+    alpha n l i <= 1 / (1 + (INR n - 1) * exp (- (sigma * sqrt (INR n / (INR n - 1))))).
+Proof. exact NormRow.T3_norm_ceiling. Qed.
+
+Theorem T3_norm_attained :
+  forall (n : nat) (sigma : R) (i : nat),
+    (2 <= n)%nat ->
+    (i < n)%nat ->
+    0 <= sigma ->
+    let l := fun j : nat => sigma * corner n i j in
+    norm n (centred n l) = sigma /\
+    alpha n l i = 1 / (1 + (INR n - 1) * exp (- (sigma * sqrt (INR n / (INR n - 1))))).
+Proof. exact NormRow.T3_norm_attained. Qed.
 
 (** T4: the inverses of T1 *)
 
@@ -250,6 +271,14 @@ Theorem T9_sigma_attained :
       2 * sigma.
 Proof. exact Heads.T9_sigma_attained. Qed.
 
+Theorem T9_dual :
+  forall (e r : nat) (M : nat -> nat -> R) (m y : nat -> R) (lambda : R) (u : nat -> R),
+    0 <= lambda ->
+    (forall x : nat -> R, sq e (image r M x) <= lambda * sq r x) ->
+    (forall b : nat, (b < r)%nat -> lambda * y b - pull e M (image r M y) b = pull e M m b) ->
+    in_ball r u -> sq e (point r M m u) <= lambda + sq e m + dot r (pull e M m) y.
+Proof. exact Heads.T9_dual. Qed.
+
 (** T10: a head with rotation *)
 
 Theorem T10_logit :
@@ -291,6 +320,25 @@ Theorem T10_cells :
     exists j : nat,
       (j <= K)%nat /\ dot r (f j) z * dot r (f (S j)) z <= 0 /\ form j z <= mu j.
 Proof. exact Rotation.T10_cells. Qed.
+
+Theorem T10_branching :
+  forall (h r K : nat) (f s : nat -> nat -> R) (lambda mu kappa : nat -> R)
+      (bound : R) (L : nat -> nat -> R) (theta phi z k : nat -> R),
+    (forall b : nat, (b < r)%nat -> f (S K) b = - f 0%nat b) ->
+    (forall j : nat,
+     (j <= K)%nat ->
+     (forall c : nat, (c < 2 * h)%nat -> s j c <> 0) /\
+     commutes h (s j) theta /\
+     commutes h (s j) phi /\
+     0 <= lambda j /\
+     0 <= mu j /\
+     norm (2 * h) (scale (s j) k) <= kappa j /\
+     sqrt (mu j) * kappa j <= bound /\
+     (forall y : nat -> R,
+      sq (2 * h) (scale (fun c : nat => / s j c) (image r L y)) <=
+      mu j * sq r y + lambda j * (dot r (f j) y * dot r (f (S j)) y))) ->
+    in_ball r z -> Rabs (dot (2 * h) (rotate theta (image r L z)) (rotate phi k)) <= bound.
+Proof. exact Rotation.T10_branching. Qed.
 
 (** Cover: an affine image of a ball in an ellipsoid *)
 
@@ -482,6 +530,27 @@ Theorem T13_level :
        if Rle_lt_dec (kappa c) s then 0 else (kappa c - s) / (2 * kappa c - s)) ->
     log_capacity m kappa s <= log_capacity m kappa t.
 Proof. exact Level.T13_level. Qed.
+
+(** T13 under rotation *)
+
+Theorem T13_rotary :
+  forall (h r r' m : nat) (A : nat -> nat -> R) (a : nat -> R)
+      (C : nat -> nat -> R) (c fixed : nat -> R) (phi : nat -> nat -> R)
+      (scales bound : nat -> R) (t : R) (n k : nat) (s : nat -> nat)
+      (p : R),
+    0 < t ->
+    0 < p ->
+    (forall e : nat, (e < 2 * h)%nat -> scales e <> 0) ->
+    (forall j : nat, (j < n)%nat -> commutes h scales (phi j)) ->
+    (forall j q : nat,
+     (j < n)%nat ->
+     (q < h)%nat -> phi j q = 0 \/ fixed (2 * q)%nat = 0 /\ fixed (S (2 * q)) = 0) ->
+    (forall v : nat -> R,
+     in_ball r' v -> in_ball (2 * h) (scale (fun e : nat => / scales e) (point r' C c v))) ->
+    spectrum_le (2 * h) r (2 * h) m A (diagonal scales) bound ->
+    retrieves_turned h r r' A a C c fixed phi n k s p ->
+    INR k * p <= exp (log_capacity m bound t).
+Proof. exact RotaryTokens.T13_rotary. Qed.
 
 (** T13': a flat spectrum *)
 
