@@ -4,8 +4,8 @@
 Require Import Reals.
 Require Import Sum Softmax Vectors.
 Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape NormRow
-  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Kernel
-  Capacity Tokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
+  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Tokens
+  Kernel Capacity CapTokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
 Open Scope R_scope.
 
 Goal forall f, sum 0 f = 0. reflexivity. Qed.

@@ -17,8 +17,8 @@ Proof.
   intros b _. destruct (Nat.eqb b c); ring.
 Qed.
 
-(* In some context of n keys turned by phi_j the tokens s_0 .. s_(k - 1) get coefficient p each; fixed
-   is the part of the key bias on pairs that are never turned. *)
+(* In some context of n keys turned by phi_j the tokens s_0 .. s_(k - 1) get coefficient p each;
+   fixed is the part of the key bias on pairs that are never turned. *)
 Definition retrieves_turned h r r' A a C c fixed (phi : nat -> nat -> R) n k s p : Prop :=
   exists u v f g sink,
     (forall i, (i < k)%nat -> (s i < n)%nat) /\
@@ -30,24 +30,22 @@ Definition retrieves_turned h r r' A a C c fixed (phi : nat -> nat -> R) n k s p
                    (rotate (phi j) (fun e => point r' C c (v j) e + fixed e)) + f i + g j in
       p <= exp (l (s i)) / (Z n l + sink i).
 
-(* T13 under rotation: at most N / p tokens, N from bounds on the singular values of A^T S. *)
-Theorem T13_rotary h r r' m A a C c fixed phi scales bound t n k s p :
-  0 < t -> 0 < p -> (forall e, (e < 2 * h)%nat -> scales e <> 0) ->
+(* Under rotation such a context is one without, of the head A, S: so every bound on it holds. *)
+Theorem T13_turned h r r' A a C c fixed phi scales n k s p :
+  (forall e, (e < 2 * h)%nat -> scales e <> 0) ->
   (forall j, (j < n)%nat -> commutes h scales (phi j)) ->
   (forall j q, (j < n)%nat -> (q < h)%nat ->
      phi j q = 0 \/ fixed (2 * q)%nat = 0 /\ fixed (S (2 * q)) = 0) ->
   (forall v, in_ball r' v -> in_ball (2 * h) (scale (fun e => / scales e) (point r' C c v))) ->
-  spectrum_le (2 * h) r (2 * h) m A (diagonal scales) bound ->
   retrieves_turned h r r' A a C c fixed phi n k s p ->
-  INR k * p <= exp (log_capacity m bound t).
+  retrieves (2 * h) r (2 * h) A a (diagonal scales) fixed n k s p.
 Proof.
-  intros Ht Hp Hs Hcom Hfix Hcover HS (u & v & f & g & sink & H1 & H2 & H3 & H4 & H5 & H).
-  apply (T13_tokens (2 * h) r (2 * h) m A a (diagonal scales) fixed bound t n k s p Ht Hp HS).
+  intros Hs Hcom Hfix Hcover (u & v & f & g & sink & H1 & H2 & H3 & H4 & H5 & H).
   set (z := fun j => scale (fun e => / scales e) (rotate (phi j) (point r' C c (v j)))).
   exists u, z, f, g, sink. repeat (split; [assumption|]). split; [|split; [exact H5|]].
   - intros j Hj. unfold z, in_ball, norm. rewrite rotate_scaled.
     + apply Hcover, H4, Hj.
-    + intros q Hq. destruct (Hcom j Hj q Hq) as [E|E]; [left; rewrite E; reflexivity|right; exact E].
+    + intros q Hq. destruct (Hcom j Hj q Hq) as [E|E]; [left; rewrite E; reflexivity|auto].
   - intros i Hi. cbv zeta.
     set (l := fun j => dot (2 * h) (point r A a (u i))
       (rotate (phi j) (fun e => point r' C c (v j) e + fixed e)) + f i + g j).
@@ -61,4 +59,20 @@ Proof.
     replace (Z n (rows (2 * h) r (2 * h) A a (diagonal scales) fixed u z f g i)) with (Z n l).
     + exact (H i Hi).
     + unfold Z. apply sum_ext. intros j Hj. rewrite E by exact Hj. reflexivity.
+Qed.
+
+(* T13 under rotation: at most N / p tokens, N from bounds on the singular values of A^T S. *)
+Theorem T13_rotary h r r' m A a C c fixed phi scales bound t n k s p :
+  0 < t -> 0 < p -> (forall e, (e < 2 * h)%nat -> scales e <> 0) ->
+  (forall j, (j < n)%nat -> commutes h scales (phi j)) ->
+  (forall j q, (j < n)%nat -> (q < h)%nat ->
+     phi j q = 0 \/ fixed (2 * q)%nat = 0 /\ fixed (S (2 * q)) = 0) ->
+  (forall v, in_ball r' v -> in_ball (2 * h) (scale (fun e => / scales e) (point r' C c v))) ->
+  spectrum_le (2 * h) r (2 * h) m A (diagonal scales) bound ->
+  retrieves_turned h r r' A a C c fixed phi n k s p ->
+  INR k * p <= exp (log_capacity m bound t).
+Proof.
+  intros Ht Hp Hs Hcom Hfix Hcover HS HR.
+  apply (T13_tokens (2 * h) r (2 * h) m A a (diagonal scales) fixed bound t n k s p Ht Hp HS).
+  apply (T13_turned h r r' A a C c fixed phi); assumption.
 Qed.

@@ -4,8 +4,8 @@
 Require Import Reals.
 Require Import Sum Softmax Vectors.
 Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape NormRow
-  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Kernel
-  Capacity Tokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
+  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Tokens
+  Kernel Capacity CapTokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
 Open Scope R_scope.
 
 (** T1: one item *)
@@ -443,6 +443,16 @@ Theorem T12_attained :
        i = 1 / (1 + (INR n - 1) * exp (- (sigma * INR n / (INR n - 1))))).
 Proof. exact SimplexAttained.T12_attained. Qed.
 
+Theorem T12_tokens :
+  forall (d r r' : nat) (A : nat -> nat -> R) (a : nat -> R) (C : nat -> nat -> R)
+      (c : nat -> R) (sigma : R) (n k : nat) (s : nat -> nat) (p : R),
+    (2 <= k)%nat ->
+    0 <= sigma ->
+    norm_le r r' (cross d A C) sigma ->
+    retrieves d r r' A a C c n k s p ->
+    p <= 1 / (1 + (INR k - 1) * exp (- (sigma * INR k / (INR k - 1)))).
+Proof. exact Tokens.T12_tokens. Qed.
+
 (** T13: the kernel inequality, capacity, contexts *)
 
 Theorem kernel_inequality :
@@ -517,7 +527,7 @@ Theorem T13_soft_cap :
      let l := rows d r r' A a C c u v f g i in
      p <= alpha n (fun j : nat => cap * tanh (l j / cap)) i) ->
     INR n * p <= exp (log_capacity m bound t).
-Proof. exact Tokens.T13_soft_cap. Qed.
+Proof. exact CapTokens.T13_soft_cap. Qed.
 
 Theorem T13_level :
   forall (m : nat) (kappa : nat -> R) (s t : R),
@@ -532,6 +542,21 @@ Theorem T13_level :
 Proof. exact Level.T13_level. Qed.
 
 (** T13 under rotation *)
+
+Theorem T13_turned :
+  forall (h r r' : nat) (A : nat -> nat -> R) (a : nat -> R) (C : nat -> nat -> R)
+      (c fixed : nat -> R) (phi : nat -> nat -> R) (scales : nat -> R)
+      (n k : nat) (s : nat -> nat) (p : R),
+    (forall e : nat, (e < 2 * h)%nat -> scales e <> 0) ->
+    (forall j : nat, (j < n)%nat -> commutes h scales (phi j)) ->
+    (forall j q : nat,
+     (j < n)%nat ->
+     (q < h)%nat -> phi j q = 0 \/ fixed (2 * q)%nat = 0 /\ fixed (S (2 * q)) = 0) ->
+    (forall v : nat -> R,
+     in_ball r' v -> in_ball (2 * h) (scale (fun e : nat => / scales e) (point r' C c v))) ->
+    retrieves_turned h r r' A a C c fixed phi n k s p ->
+    retrieves (2 * h) r (2 * h) A a (diagonal scales) fixed n k s p.
+Proof. exact RotaryTokens.T13_turned. Qed.
 
 Theorem T13_rotary :
   forall (h r r' m : nat) (A : nat -> nat -> R) (a : nat -> R)
