@@ -37,6 +37,21 @@ Proof.
   rewrite (dot_comm r p u), Hup, Hpp in H. unfold sq in *. lra.
 Qed.
 
+(* A product through M, in singular coordinates. *)
+Lemma singular_dot m r r' M kappa U V (x y : nat -> R) :
+  (forall a b, (a < r)%nat -> (b < r')%nat -> M a b = sum m (fun e => kappa e * (U e a * V e b))) ->
+  dot r x (image r' M y) = sum m (fun e => kappa e * (dot r (U e) x * dot r' (V e) y)).
+Proof.
+  intros HM. unfold dot at 1, image.
+  rewrite (sum_ext r _ (fun p => sum m (fun e => kappa e * dot r' (V e) y * (U e p * x p)))).
+  - rewrite sum_swap. apply sum_ext. intros e _. rewrite sum_scal. unfold dot. ring.
+  - intros p Hp.
+    rewrite (sum_ext r' _ (fun q => sum m (fun e => kappa e * U e p * (V e q * y q)))).
+    + rewrite sum_swap, <- sum_scal. apply sum_ext. intros e _. rewrite sum_scal.
+      unfold dot. ring.
+    + intros q Hq. rewrite (HM p q Hp Hq), <- sum_scal_r. apply sum_ext. intros e _. ring.
+Qed.
+
 (* AM-GM on the pair (i, j), (j, i). *)
 Lemma pair_mean x y : 2 * exp ((x + y) / 2) <= exp x + exp y.
 Proof.
@@ -50,7 +65,8 @@ Lemma pairing n (e : nat -> nat -> R) :
 Proof.
   apply (Rmult_le_reg_l 2); [lra|].
   replace (2 * sum n (fun i => sum n (fun j => exp (e i j))))
-    with (sum n (fun i => sum n (fun j => exp (e i j + 0))) + sum n (fun i => sum n (fun j => exp (e j i)))).
+    with (sum n (fun i => sum n (fun j => exp (e i j + 0)))
+          + sum n (fun i => sum n (fun j => exp (e j i)))).
   - rewrite <- sum_scal, <- sum_plus. apply sum_le. intros i _.
     rewrite <- sum_scal, <- sum_plus. apply sum_le. intros j _.
     rewrite Rplus_0_r. apply pair_mean.
@@ -61,17 +77,16 @@ Proof.
 Qed.
 
 (* In singular coordinates y, z: the sum of all e^(l_ij - l_ii) is at least n^2 / N. *)
-Lemma inverse_shares n m t kappa (y z : nat -> nat -> R) (k : nat -> R) :
-  0 < t -> (forall c, (c < m)%nat -> 0 <= kappa c) ->
+Lemma inverse_shares n m N kappa (y z : nat -> nat -> R) (k : nat -> R) :
+  0 <= N -> energy_at_least n m kappa N -> (forall c, (c < m)%nat -> 0 <= kappa c) ->
   (forall i, (i < n)%nat -> sq m (y i) <= 1) -> (forall i, (i < n)%nat -> sq m (z i) <= 1) ->
   INR n * INR n
-  <= exp (log_capacity m kappa t)
-     * sum n (fun i => sum n (fun j =>
+  <= N * sum n (fun i => sum n (fun j =>
          exp (sum m (fun c => kappa c * (y i c * (z j c - z i c))) + (k j - k i)))).
 Proof.
-  intros Ht Hk Hy Hz.
+  intros HN HE Hk Hy Hz.
   set (w := fun i c => (y i c + z i c) / 2). set (x := fun i c => sqrt (kappa c) * w i c).
-  apply Rle_trans with (1 := energy_bound n m t kappa x w Ht Hk
+  apply Rle_trans with (1 := HE x w
     ltac:(intros i c _ Hc; unfold x;
           transitivity (sqrt (kappa c) * sqrt (kappa c) * (w i c * w i c)); [ring|];
           rewrite sqrt_sqrt by (apply Hk, Hc); reflexivity)
@@ -79,7 +94,7 @@ Proof.
           [|assert (H1 := Hy i Hi); assert (H2 := Hz i Hi); lra];
           unfold sq, dot; rewrite <- !sum_scal, <- sum_plus; apply sum_le; intros c _;
           unfold w; assert (H := Rle_0_sqr (y i c - z i c)); unfold Rsqr in H; lra)).
-  apply Rmult_le_compat_l; [left; apply exp_pos|].
+  apply Rmult_le_compat_l; [exact HN|].
   apply Rle_trans with (2 := pairing n (fun i j =>
     sum m (fun c => kappa c * (y i c * (z j c - z i c))) + (k j - k i))).
   apply sum_le. intros i Hi. apply sum_le. intros j Hj. apply exp_mono.
@@ -105,17 +120,13 @@ Proof.
   lra.
 Qed.
 
-(* T13: the inverse coefficients of n tokens add up to at least n^2 / N, at every level t > 0;
-   bound_c >= kappa_c are upper bounds on the singular values of A^T C. *)
-Theorem T13_harmonic n d r r' m A a C c u v f g kappa bound t :
-  (1 <= n)%nat -> 0 < t -> singular m r r' (cross d A C) kappa ->
-  (forall e, (e < m)%nat -> kappa e <= bound e) ->
+(* The same for a head: the inverse coefficients of n tokens add up to at least n^2 / N. *)
+Lemma harmonic n d r r' m A a C c u v f g kappa N :
+  (1 <= n)%nat -> 0 <= N -> energy_at_least n m kappa N -> singular m r r' (cross d A C) kappa ->
   (forall i, (i < n)%nat -> in_ball r (u i)) -> (forall j, (j < n)%nat -> in_ball r' (v j)) ->
-  INR n * INR n
-  <= exp (log_capacity m bound t)
-     * sum n (fun i => / alpha n (rows d r r' A a C c u v f g i) i).
+  INR n * INR n <= N * sum n (fun i => / alpha n (rows d r r' A a C c u v f g i) i).
 Proof.
-  intros Hn Ht [Hk (U & V & HU & HV & HM)] Hb Hu Hv.
+  intros Hn HN HE [Hk (U & V & HU & HV & HM)] Hu Hv.
   set (y := fun i e => dot r (U e) (u i)). set (z := fun j e => dot r' (V e) (v j)).
   set (k := fun j => dot d a (image r' C (v j)) + g j).
   set (l := rows d r r' A a C c u v f g).
@@ -128,16 +139,7 @@ Proof.
   { intros i j. unfold l, rows, k. rewrite logit_terms.
     assert (E : dot r (u i) (image r' (cross d A C) (v j))
                 = sum m (fun e => kappa e * (y i e * z j e))); [|rewrite E; ring].
-    unfold dot at 1, image.
-    rewrite (sum_ext r _ (fun p => sum m (fun e =>
-      kappa e * z j e * (U e p * u i p)))).
-    - rewrite sum_swap. apply sum_ext. intros e _. rewrite sum_scal.
-      change (sum r (fun p => U e p * u i p)) with (y i e). ring.
-    - intros p Hp.
-      rewrite (sum_ext r' _ (fun q => sum m (fun e => kappa e * U e p * (V e q * v j q)))).
-      + rewrite sum_swap, <- sum_scal. apply sum_ext. intros e _. rewrite sum_scal.
-        change (sum r' (fun q => V e q * v j q)) with (z j e). ring.
-      + intros q Hq. rewrite (HM p q Hp Hq), <- sum_scal_r. apply sum_ext. intros e _. ring. }
+    apply singular_dot, HM. }
   assert (Hinv : forall i, / alpha n (l i) i = sum n (fun j =>
     exp (sum m (fun e => kappa e * (y i e * (z j e - z i e))) + (k j - k i)))).
   { intros i. unfold alpha. assert (HZ := Z_pos n (l i) Hn). assert (Hp := exp_pos (l i i)).
@@ -148,9 +150,24 @@ Proof.
       (fun e => kappa e * (y i e * z j e) - kappa e * (y i e * z i e))) by (intros; ring).
     rewrite sum_minus. ring. }
   rewrite (sum_ext n _ _ (fun i _ => Hinv i)).
-  apply Rle_trans with (1 := inverse_shares n m t kappa y z k Ht Hk
+  exact (inverse_shares n m N kappa y z k HN HE Hk
     (fun i Hi => Ball r i U u HU (Hu i Hi)) (fun i Hi => Ball r' i V v HV (Hv i Hi))).
+Qed.
+
+(* T13: the inverse coefficients of n tokens add up to at least n^2 / N, at every level t > 0;
+   bound_c >= kappa_c are upper bounds on the singular values of A^T C. *)
+Theorem T13_harmonic n d r r' m A a C c u v f g kappa bound t :
+  (1 <= n)%nat -> 0 < t -> singular m r r' (cross d A C) kappa ->
+  (forall e, (e < m)%nat -> kappa e <= bound e) ->
+  (forall i, (i < n)%nat -> in_ball r (u i)) -> (forall j, (j < n)%nat -> in_ball r' (v j)) ->
+  INR n * INR n
+  <= exp (log_capacity m bound t)
+     * sum n (fun i => / alpha n (rows d r r' A a C c u v f g i) i).
+Proof.
+  intros Hn Ht HM Hb Hu Hv. assert (Hk := proj1 HM).
+  apply Rle_trans with (1 := harmonic n d r r' m A a C c u v f g kappa _ Hn (Rlt_le _ _ (exp_pos _))
+    (energy_bound n m t kappa Ht Hk) HM Hu Hv).
   apply Rmult_le_compat_r.
-  - apply sum_nonneg. intros i _. apply sum_nonneg. intros j _. left. apply exp_pos.
+  - apply sum_nonneg. intros i _. left. apply Rinv_0_lt_compat, alpha_pos, Hn.
   - apply exp_mono, log_capacity_mono; [exact Ht|]. intros e He. split; [apply Hk, He|apply Hb, He].
 Qed.

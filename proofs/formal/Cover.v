@@ -13,7 +13,8 @@ Theorem cover r M a w u :
   0 < w < 1 -> in_ball r u ->
   exists z, in_ball (S r) z /\ forall c, point r M a u c = image (S r) (shares r M a w) z c.
 Proof.
-  intros Hw Hu. assert (H1 := sqrt_lt_R0 w ltac:(lra)). assert (H2 := sqrt_lt_R0 (1 - w) ltac:(lra)).
+  intros Hw Hu. assert (H1 := sqrt_lt_R0 w ltac:(lra)).
+  assert (H2 := sqrt_lt_R0 (1 - w) ltac:(lra)).
   assert (S1 := sqrt_sqrt w ltac:(lra)). assert (S2 := sqrt_sqrt (1 - w) ltac:(lra)).
   exists (fun b => if Nat.ltb b r then sqrt w * u b else sqrt (1 - w)). split.
   - apply norm_bound; [lra|]. unfold sq, dot. simpl sum.

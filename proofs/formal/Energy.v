@@ -93,16 +93,20 @@ Proof.
   rewrite <- !sum_scal, <- !sum_plus. apply sum_ext. intros c _. field.
 Qed.
 
-(* The energy of n such points is at least n^2 / N, at every level t > 0. *)
-Theorem energy_bound n m t kappa (x w : nat -> nat -> R) :
+(* n points x_i with x_ic^2 = kappa_c w_ic^2, |w_i| <= 1, have an energy of at least n^2 / N. *)
+Definition energy_at_least (n m : nat) (kappa : nat -> R) (N : R) : Prop :=
+  forall x w : nat -> nat -> R,
+    (forall i c, (i < n)%nat -> (c < m)%nat -> x i c * x i c = kappa c * (w i c * w i c)) ->
+    (forall i, (i < n)%nat -> sq m (w i) <= 1) ->
+    INR n * INR n
+    <= N * sum n (fun i => sum n (fun j => exp (- (sq m (fun c => x i c - x j c) / 2)))).
+
+(* So it is with the N of T13 at every level t > 0. *)
+Lemma energy_bound n m t kappa :
   0 < t -> (forall c, (c < m)%nat -> 0 <= kappa c) ->
-  (forall i c, (i < n)%nat -> (c < m)%nat -> x i c * x i c = kappa c * (w i c * w i c)) ->
-  (forall i, (i < n)%nat -> sq m (w i) <= 1) ->
-  INR n * INR n
-  <= exp (log_capacity m kappa t)
-     * sum n (fun i => sum n (fun j => exp (- (sq m (fun c => x i c - x j c) / 2)))).
+  energy_at_least n m kappa (exp (log_capacity m kappa t)).
 Proof.
-  intros Ht Hk Hx Hw.
+  intros Ht Hk x w Hx Hw.
   set (rho := fun c => rate t (kappa c)).
   set (weight := fun i => exp (- (sq m (x i) / 2))).
   set (E := sum n (fun i => sum n (fun j => exp (- (sq m (fun c => x i c - x j c) / 2))))).

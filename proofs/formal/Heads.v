@@ -43,7 +43,8 @@ Theorem T9_spread d r r' A a C c b :
 Proof.
   intros Hb u v v' Hu Hv Hv'. rewrite logit_difference.
   set (w := fun b => v b - v' b). set (p := pull d C (point r A a u)).
-  assert (H := dot_norm r' p w). assert (Hw : norm r' w <= 2) by (apply ball_difference; assumption).
+  assert (H := dot_norm r' p w).
+  assert (Hw : norm r' w <= 2) by (apply ball_difference; assumption).
   assert (Hp : norm r' p <= b) by apply Hb, Hu.
   destruct (norm_facts r' p) as [Hp0 _]. destruct (norm_facts r' w) as [Hw0 _].
   apply Rle_trans with (1 := Rle_abs _), Rle_trans with (1 := H).
@@ -113,6 +114,34 @@ Proof.
           apply sum_ext; intros; ring).
     rewrite E, dot_scal.
     assert (Z0 : forall x, dot d (fun _ => 0) x = 0)
-      by (intros; unfold dot; rewrite (sum_ext d _ (fun _ => 0)), sum_const by (intros; ring); ring).
+      by (intros; unfold dot; rewrite (sum_ext d _ (fun _ => 0)), sum_const by (intros; ring);
+          ring).
     rewrite !Z0, (dot_comm r _ y), dot_scal. fold (sq r y). rewrite <- H2. field. lra.
+Qed.
+
+(* T9 with query bias: every lambda that dominates M^T M certifies |M u + m|^2 on the ball, through
+   the solution y of (lambda I - M^T M) y = M^T m; M = C^T A and m = C^T a for a head. *)
+Theorem T9_dual e r (M : nat -> nat -> R) m y lambda u :
+  0 <= lambda -> (forall x, sq e (image r M x) <= lambda * sq r x) ->
+  (forall b, (b < r)%nat -> lambda * y b - pull e M (image r M y) b = pull e M m b) ->
+  in_ball r u -> sq e (point r M m u) <= lambda + sq e m + dot r (pull e M m) y.
+Proof.
+  intros Hl HM Hy Hu. apply sq_bound in Hu.
+  assert (H := HM (fun b => u b - y b)).
+  unfold sq in H at 1. rewrite (dot_ext e _ _ (fun c => image r M u c - image r M y c)
+    (fun c => image r M u c - image r M y c)) in H
+    by (intros; symmetry; apply image_minus).
+  unfold sq in H. rewrite !dot_minus, !dot_minus_l in H.
+  rewrite (dot_comm e (image r M y) (image r M u)), (dot_comm r y u) in H.
+  assert (E : forall x, lambda * dot r x y - dot e (image r M x) (image r M y)
+                        = dot r (pull e M m) x).
+  { intros x. rewrite (dot_comm e), dot_image, (dot_comm r x y), <- dot_scal_l, <- dot_minus_l.
+    apply dot_ext; [intros b Hb; apply Hy, Hb|reflexivity]. }
+  assert (Eu := E u). assert (Ey := E y).
+  assert (P : sq e (point r M m u)
+    = dot e (image r M u) (image r M u) + 2 * dot r (pull e M m) u + sq e m).
+  { rewrite <- dot_image. unfold sq, dot, point. rewrite <- sum_scal, <- !sum_plus.
+    apply sum_ext. intros. ring. }
+  rewrite P. assert (Hm := sq_nonneg r u). unfold sq in *.
+  assert (lambda * dot r u u <= lambda * 1) by (apply Rmult_le_compat_l; lra). lra.
 Qed.

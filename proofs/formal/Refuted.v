@@ -1,5 +1,5 @@
 (** Near misses: variants of the theorems with one number, sign or factor wrong, each proved false.
-    controls.sh makes these variants from Statements.v and checks that no proof here accepts them. *)
+    controls.sh makes these variants from Statements.v and checks that no proof accepts them. *)
 
 Require Import Reals Lra Lia Psatz.
 Require Import Sum Softmax SetMass Dispersion EntropyFloor Sink SoftCap Vectors Heads Budget.

@@ -146,3 +146,26 @@ Proof.
     destruct (Hform j Hj) as (Hl & Hm & Hq). assert (E := Hq z).
     apply sq_bound in Hz. nra.
 Qed.
+
+(* T10, branching: queries L z, cells of z with scales, multipliers and key bounds of their own. *)
+Theorem T10_branching h r K (f : nat -> nat -> R) (s : nat -> nat -> R) lambda mu kappa bound L
+    theta phi z k :
+  (forall b, (b < r)%nat -> f (S K) b = - f O b) ->
+  (forall j, (j <= K)%nat ->
+     (forall c, (c < 2 * h)%nat -> s j c <> 0) /\ commutes h (s j) theta /\ commutes h (s j) phi /\
+     0 <= lambda j /\ 0 <= mu j /\ norm (2 * h) (scale (s j) k) <= kappa j /\
+     sqrt (mu j) * kappa j <= bound /\
+     forall y, sq (2 * h) (scale (fun c => / s j c) (image r L y))
+       <= mu j * sq r y + lambda j * (dot r (f j) y * dot r (f (S j)) y)) ->
+  in_ball r z ->
+  Rabs (dot (2 * h) (rotate theta (image r L z)) (rotate phi k)) <= bound.
+Proof.
+  intros Hf H Hz.
+  destruct (T10_cells r K f (fun j y => sq (2 * h) (scale (fun c => / s j c) (image r L y)))
+    lambda mu z Hf ltac:(intros j Hj; destruct (H j Hj) as (_ & _ & _ & Hl & Hm & _ & _ & Hq);
+                         auto) Hz) as (j & Hj & _ & Hc).
+  destruct (H j Hj) as (Hs & Ht & Hp & _ & Hm & Hk & Hb & _).
+  apply Rle_trans with (1 := T10_logit h (s j) theta phi (image r L z) k Hs Ht Hp).
+  apply Rle_trans with (2 := Hb). apply Rmult_le_compat; try apply norm_facts; [|exact Hk].
+  apply sqrt_le_1_alt, Hc.
+Qed.

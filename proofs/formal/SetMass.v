@@ -119,7 +119,8 @@ Proof.
   intros Hn Hs.
   assert (Top : forall B, mass n B (two_level B s) = most (INR n) (INR (card n B)) s).
   { intros B. rewrite mass_part. unfold part, Z, two_level.
-    rewrite (sum_ext n _ (fun i => if B i then exp s else 0)) by (intros i _; destruct (B i); reflexivity).
+    rewrite (sum_ext n _ (fun i => if B i then exp s else 0))
+      by (intros i _; destruct (B i); reflexivity).
     rewrite (sum_ext n (fun j => exp _) (fun i => if B i then exp s else 1))
       by (intros i _; destruct (B i); [reflexivity|apply exp_0]).
     rewrite !sum_two. unfold most.

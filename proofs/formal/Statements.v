@@ -1,67 +1,12 @@
 (** Every theorem, with its full statement. A theorem that is weakened elsewhere no longer closes
-    its statement here; a definition that is changed no longer passes at the top. *)
+    its statement here. What the names in the statements mean stands in Definitions.v. *)
 
 Require Import Reals.
 Require Import Sum Softmax Vectors.
-Require Import Energy Dispersion SetMass EntropyFloor Temperature Schedules Sink SoftCap Heads
-  Rotation Cover Budget Simplex SimplexAttained Kernel Capacity Tokens.
+Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape NormRow
+  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Tokens
+  Kernel Capacity CapTokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
 Open Scope R_scope.
-
-(** Definitions that the statements use, repeated. *)
-
-Goal forall f, sum 0 f = 0. reflexivity. Qed.
-Goal forall n f, sum (S n) f = sum n f + f n. reflexivity. Qed.
-Goal forall n f, prod (S n) f = prod n f * f n. reflexivity. Qed.
-Goal forall n A, card (S n) A = ((if A n then 1 else 0) + card n A)%nat. reflexivity. Qed.
-Goal Z = fun n l => sum n (fun j => exp (l j)). reflexivity. Qed.
-Goal alpha = fun n l i => exp (l i) / Z n l. reflexivity. Qed.
-Goal mass = fun n A l => sum n (fun i => if A i then alpha n l i else 0). reflexivity. Qed.
-Goal entropy = fun n l => - sum n (fun i => alpha n l i * ln (alpha n l i)). reflexivity. Qed.
-Goal spread_le = fun n l s =>
-  forall i j, (i < n)%nat -> (j < n)%nat -> l i - l j <= s. reflexivity. Qed.
-Goal most = fun n m s => m / (m + (n - m) * exp (- s)). reflexivity. Qed.
-Goal least = fun n m s => m / (m + (n - m) * exp s). reflexivity. Qed.
-Goal H_two = fun n k s =>
-  let r := (INR n - INR k) * exp (- s) / INR k in ln (INR k) + ln (1 + r) + s * r / (1 + r). reflexivity. Qed.
-Goal scaled_ceiling = fun n c d => 1 / (1 + (n - 1) * Rpower n (- (c * d))). reflexivity. Qed.
-Goal sunk = fun n l b i => exp (l i) / (Z n l + exp b). reflexivity. Qed.
-Goal share = fun n l b => exp b / (Z n l + exp b). reflexivity. Qed.
-Goal within = fun n l lo hi => forall i, (i < n)%nat -> lo <= l i <= hi. reflexivity. Qed.
-Goal sq = fun d x => sum d (fun c => x c * x c). reflexivity. Qed.
-Goal norm = fun d x => sqrt (sq d x). reflexivity. Qed.
-Goal in_ball = fun d x => norm d x <= 1. reflexivity. Qed.
-Goal image = fun r M x c => sum r (fun b => M c b * x b). reflexivity. Qed.
-Goal cross = fun d A C a b => sum d (fun c => A c a * C c b). reflexivity. Qed.
-Goal pull = fun d C q b => sum d (fun c => q c * C c b). reflexivity. Qed.
-Goal point = fun r A a u c => image r A u c + a c. reflexivity. Qed.
-Goal logit = fun d r r' A a C c u v =>
-  sum d (fun e => point r A a u e * point r' C c v e). reflexivity. Qed.
-Goal norm_le = fun r r' M sigma =>
-  forall x, norm r (image r' M x) <= sigma * norm r' x. reflexivity. Qed.
-Goal rotate = fun theta x c => let t := theta (Nat.div2 c) in
-  if Nat.even c then cos t * x c - sin t * x (S c) else sin t * x (pred c) + cos t * x c. reflexivity. Qed.
-Goal scale = fun s x c => s c * x c. reflexivity. Qed.
-Goal commutes = fun m s theta =>
-  forall p, (p < m)%nat -> s (2 * p)%nat = s (S (2 * p)) \/ theta p = 0. reflexivity. Qed.
-Goal shares = fun r M a w c b =>
-  if Nat.ltb b r then M c b / sqrt w else a c / sqrt (1 - w). reflexivity. Qed.
-Goal modulus = fun d q k => Rabs (dot d q k) / sqrt (INR d). reflexivity. Qed.
-Goal heads = fun m g => sum m (fun a => INR (g a)). reflexivity. Qed.
-Goal rows = fun d r r' A a C c u v f g i j =>
-  logit d r r' A a C c (u i) (v j) + f i + g j. reflexivity. Qed.
-Goal identity = fun x c b => if Nat.eqb b c then x else 0. reflexivity. Qed.
-Goal corner = fun n i b =>
-  sqrt (INR n / (INR n - 1)) * ((if Nat.eqb b i then 1 else 0) - / INR n). reflexivity. Qed.
-Goal orthonormal = fun m r U => forall c e, (c < m)%nat -> (e < m)%nat ->
-  sum r (fun a => U c a * U e a) = if Nat.eqb e c then 1 else 0. reflexivity. Qed.
-Goal singular = fun m r r' M kappa => (forall c, (c < m)%nat -> 0 <= kappa c) /\
-  exists U V, orthonormal m r U /\ orthonormal m r' V /\
-    forall a b, (a < r)%nat -> (b < r')%nat -> M a b = sum m (fun c => kappa c * (U c a * V c b)). reflexivity. Qed.
-Goal spectrum_le = fun d r r' m A C bound =>
-  exists kappa, singular m r r' (cross d A C) kappa /\ forall e, (e < m)%nat -> kappa e <= bound e. reflexivity. Qed.
-Goal log_capacity = fun m kappa t => t + sum m (fun c =>
-  if Rle_lt_dec (kappa c) t then 0
-  else / 2 * ln ((kappa c / t) ^ 2 / (2 * (kappa c / t) - 1))). reflexivity. Qed.
 
 (** T1: one item *)
 
@@ -127,6 +72,42 @@ Theorem T3_attained :
     (1 <= k <= n)%nat ->
     0 <= s -> exists l : nat -> R, spread_le n l s /\ entropy n l = H_two n k s.
 Proof. exact EntropyFloor.T3_attained. Qed.
+
+Theorem T3_shape :
+  forall (n k k' : nat) (s : R),
+    (1 <= k <= k')%nat ->
+    (k' <= n)%nat ->
+    0 < s ->
+    (INR k' <= turn (INR n) s -> H_two n k' s <= H_two n k s) /\
+    (turn (INR n) s <= INR k -> H_two n k s <= H_two n k' s).
+Proof. exact EntropyShape.T3_shape. Qed.
+
+Theorem T3_closed :
+  forall (n : nat) (l : nat -> R) (s : R),
+    (1 <= n)%nat ->
+    0 < s -> spread_le n l s -> ln (INR n) - (ratio s - 1 - ln (ratio s)) <= entropy n l.
+Proof. exact EntropyShape.T3_closed. Qed.
+
+(** T3': rows of bounded norm *)
+
+Theorem T3_norm_ceiling :
+  forall (n : nat) (l : nat -> R) (sigma : R) (i : nat),
+    (2 <= n)%nat ->
+    (i < n)%nat ->
+    0 <= sigma ->
+    norm n (centred n l) <= sigma ->
+    alpha n l i <= 1 / (1 + (INR n - 1) * exp (- (sigma * sqrt (INR n / (INR n - 1))))).
+Proof. exact NormRow.T3_norm_ceiling. Qed.
+
+Theorem T3_norm_attained :
+  forall (n : nat) (sigma : R) (i : nat),
+    (2 <= n)%nat ->
+    (i < n)%nat ->
+    0 <= sigma ->
+    let l := fun j : nat => sigma * corner n i j in
+    norm n (centred n l) = sigma /\
+    alpha n l i = 1 / (1 + (INR n - 1) * exp (- (sigma * sqrt (INR n / (INR n - 1))))).
+Proof. exact NormRow.T3_norm_attained. Qed.
 
 (** T4: the inverses of T1 *)
 
@@ -290,6 +271,14 @@ Theorem T9_sigma_attained :
       2 * sigma.
 Proof. exact Heads.T9_sigma_attained. Qed.
 
+Theorem T9_dual :
+  forall (e r : nat) (M : nat -> nat -> R) (m y : nat -> R) (lambda : R) (u : nat -> R),
+    0 <= lambda ->
+    (forall x : nat -> R, sq e (image r M x) <= lambda * sq r x) ->
+    (forall b : nat, (b < r)%nat -> lambda * y b - pull e M (image r M y) b = pull e M m b) ->
+    in_ball r u -> sq e (point r M m u) <= lambda + sq e m + dot r (pull e M m) y.
+Proof. exact Heads.T9_dual. Qed.
+
 (** T10: a head with rotation *)
 
 Theorem T10_logit :
@@ -331,6 +320,25 @@ Theorem T10_cells :
     exists j : nat,
       (j <= K)%nat /\ dot r (f j) z * dot r (f (S j)) z <= 0 /\ form j z <= mu j.
 Proof. exact Rotation.T10_cells. Qed.
+
+Theorem T10_branching :
+  forall (h r K : nat) (f s : nat -> nat -> R) (lambda mu kappa : nat -> R)
+      (bound : R) (L : nat -> nat -> R) (theta phi z k : nat -> R),
+    (forall b : nat, (b < r)%nat -> f (S K) b = - f 0%nat b) ->
+    (forall j : nat,
+     (j <= K)%nat ->
+     (forall c : nat, (c < 2 * h)%nat -> s j c <> 0) /\
+     commutes h (s j) theta /\
+     commutes h (s j) phi /\
+     0 <= lambda j /\
+     0 <= mu j /\
+     norm (2 * h) (scale (s j) k) <= kappa j /\
+     sqrt (mu j) * kappa j <= bound /\
+     (forall y : nat -> R,
+      sq (2 * h) (scale (fun c : nat => / s j c) (image r L y)) <=
+      mu j * sq r y + lambda j * (dot r (f j) y * dot r (f (S j)) y))) ->
+    in_ball r z -> Rabs (dot (2 * h) (rotate theta (image r L z)) (rotate phi k)) <= bound.
+Proof. exact Rotation.T10_branching. Qed.
 
 (** Cover: an affine image of a ball in an ellipsoid *)
 
@@ -435,6 +443,16 @@ Theorem T12_attained :
        i = 1 / (1 + (INR n - 1) * exp (- (sigma * INR n / (INR n - 1))))).
 Proof. exact SimplexAttained.T12_attained. Qed.
 
+Theorem T12_tokens :
+  forall (d r r' : nat) (A : nat -> nat -> R) (a : nat -> R) (C : nat -> nat -> R)
+      (c : nat -> R) (sigma : R) (n k : nat) (s : nat -> nat) (p : R),
+    (2 <= k)%nat ->
+    0 <= sigma ->
+    norm_le r r' (cross d A C) sigma ->
+    retrieves d r r' A a C c n k s p ->
+    p <= 1 / (1 + (INR k - 1) * exp (- (sigma * INR k / (INR k - 1)))).
+Proof. exact Tokens.T12_tokens. Qed.
+
 (** T13: the kernel inequality, capacity, contexts *)
 
 Theorem kernel_inequality :
@@ -479,21 +497,13 @@ Theorem T13_ceiling :
 Proof. exact Tokens.T13_ceiling. Qed.
 
 Theorem T13_tokens :
-  forall (n k : nat) (s : nat -> nat) (d r r' m : nat) (A : nat -> nat -> R)
-      (a : nat -> R) (C : nat -> nat -> R) (c : nat -> R) (u v : nat -> nat -> R)
-      (f g sink bound : nat -> R) (t p : R),
+  forall (d r r' m : nat) (A : nat -> nat -> R) (a : nat -> R)
+      (C : nat -> nat -> R) (c bound : nat -> R) (t : R) (n k : nat)
+      (s : nat -> nat) (p : R),
     0 < t ->
     0 < p ->
     spectrum_le d r r' m A C bound ->
-    (forall i : nat, (i < k)%nat -> (s i < n)%nat) ->
-    (forall i j : nat, (i < k)%nat -> (j < k)%nat -> s i = s j -> i = j) ->
-    (forall i : nat, (i < k)%nat -> in_ball r (u i)) ->
-    (forall j : nat, (j < n)%nat -> in_ball r' (v j)) ->
-    (forall i : nat, 0 <= sink i) ->
-    (forall i : nat,
-     (i < k)%nat ->
-     let l := rows d r r' A a C c u v f g i in p <= exp (l (s i)) / (Z n l + sink i)) ->
-    INR k * p <= exp (log_capacity m bound t).
+    retrieves d r r' A a C c n k s p -> INR k * p <= exp (log_capacity m bound t).
 Proof. exact Tokens.T13_tokens. Qed.
 
 Theorem T13_largest :
@@ -517,4 +527,119 @@ Theorem T13_soft_cap :
      let l := rows d r r' A a C c u v f g i in
      p <= alpha n (fun j : nat => cap * tanh (l j / cap)) i) ->
     INR n * p <= exp (log_capacity m bound t).
-Proof. exact Tokens.T13_soft_cap. Qed.
+Proof. exact CapTokens.T13_soft_cap. Qed.
+
+Theorem T13_level :
+  forall (m : nat) (kappa : nat -> R) (s t : R),
+    0 < s ->
+    0 < t ->
+    (forall c : nat, (c < m)%nat -> 0 <= kappa c) ->
+    s =
+    sum m
+      (fun c : nat =>
+       if Rle_lt_dec (kappa c) s then 0 else (kappa c - s) / (2 * kappa c - s)) ->
+    log_capacity m kappa s <= log_capacity m kappa t.
+Proof. exact Level.T13_level. Qed.
+
+(** T13 under rotation *)
+
+Theorem T13_turned :
+  forall (h r r' : nat) (A : nat -> nat -> R) (a : nat -> R) (C : nat -> nat -> R)
+      (c fixed : nat -> R) (phi : nat -> nat -> R) (scales : nat -> R)
+      (n k : nat) (s : nat -> nat) (p : R),
+    (forall e : nat, (e < 2 * h)%nat -> scales e <> 0) ->
+    (forall j : nat, (j < n)%nat -> commutes h scales (phi j)) ->
+    (forall j q : nat,
+     (j < n)%nat ->
+     (q < h)%nat -> phi j q = 0 \/ fixed (2 * q)%nat = 0 /\ fixed (S (2 * q)) = 0) ->
+    (forall v : nat -> R,
+     in_ball r' v -> in_ball (2 * h) (scale (fun e : nat => / scales e) (point r' C c v))) ->
+    retrieves_turned h r r' A a C c fixed phi n k s p ->
+    retrieves (2 * h) r (2 * h) A a (diagonal scales) fixed n k s p.
+Proof. exact RotaryTokens.T13_turned. Qed.
+
+Theorem T13_rotary :
+  forall (h r r' m : nat) (A : nat -> nat -> R) (a : nat -> R)
+      (C : nat -> nat -> R) (c fixed : nat -> R) (phi : nat -> nat -> R)
+      (scales bound : nat -> R) (t : R) (n k : nat) (s : nat -> nat)
+      (p : R),
+    0 < t ->
+    0 < p ->
+    (forall e : nat, (e < 2 * h)%nat -> scales e <> 0) ->
+    (forall j : nat, (j < n)%nat -> commutes h scales (phi j)) ->
+    (forall j q : nat,
+     (j < n)%nat ->
+     (q < h)%nat -> phi j q = 0 \/ fixed (2 * q)%nat = 0 /\ fixed (S (2 * q)) = 0) ->
+    (forall v : nat -> R,
+     in_ball r' v -> in_ball (2 * h) (scale (fun e : nat => / scales e) (point r' C c v))) ->
+    spectrum_le (2 * h) r (2 * h) m A (diagonal scales) bound ->
+    retrieves_turned h r r' A a C c fixed phi n k s p ->
+    INR k * p <= exp (log_capacity m bound t).
+Proof. exact RotaryTokens.T13_rotary. Qed.
+
+(** T13': a flat spectrum *)
+
+Theorem T13_mean :
+  forall (m : nat) (z : R), (1 <= m)%nat -> exists M : R, sphere_mean m z M.
+Proof. exact SphereMean.T13_mean. Qed.
+
+Theorem T13_sphere :
+  forall (d r r' m : nat) (A : nat -> nat -> R) (a : nat -> R)
+      (C : nat -> nat -> R) (c : nat -> R) (n k : nat) (s : nat -> nat)
+      (p kappa radius M M' : R),
+    (1 <= m)%nat ->
+    0 < radius ->
+    0 <= kappa ->
+    0 < p ->
+    sphere_mean m (radius * radius) M ->
+    sphere_mean m (radius * sqrt kappa) M' ->
+    spectrum_le d r r' m A C (fun _ : nat => kappa) ->
+    retrieves d r r' A a C c n k s p -> INR k * p <= M * Rmax 1 (exp kappa / (M' * M')).
+Proof. exact Flat.T13_sphere. Qed.
+
+Theorem T13_flat :
+  forall (d r r' m : nat) (A : nat -> nat -> R) (a : nat -> R)
+      (C : nat -> nat -> R) (c : nat -> R) (n k : nat) (s : nat -> nat)
+      (p kappa M : R),
+    (1 <= m)%nat ->
+    0 < kappa <= INR m ->
+    0 < p ->
+    sphere_mean m kappa M ->
+    spectrum_le d r r' m A C (fun _ : nat => kappa) ->
+    retrieves d r r' A a C c n k s p -> INR k * p <= exp kappa / M.
+Proof. exact Flat.T13_flat. Qed.
+
+(** T13'': a steep spectrum *)
+
+Theorem T13_steep :
+  forall (n d r r' m : nat) (A C : nat -> nat -> R) (c : nat -> R)
+      (u v : nat -> nat -> R) (f kappa : nat -> R) (first second : R),
+    (1 <= n)%nat ->
+    singular (S m) r r' (cross d A C) kappa ->
+    0 <= second <= first ->
+    kappa m <= first ->
+    (forall e : nat, (e < m)%nat -> kappa e <= second) ->
+    (forall i : nat, (i < n)%nat -> in_ball r (u i)) ->
+    (forall j : nat, (j < n)%nat -> in_ball r' (v j)) ->
+    exists i : nat,
+      (i < n)%nat /\
+      alpha n (rows d r r' A (fun _ : nat => 0) C c u v f (fun _ : nat => 0) i) i <=
+      1 /
+      (1 + INR (Nat.div2 (n - 1)) * exp (- (2 * second)) +
+       INR (Nat.div2 n) * exp (- (2 * first))).
+Proof. exact Steep.T13_steep. Qed.
+
+Theorem T13_steep_attained :
+  forall (n : nat) (kappa : R),
+    let zero := fun _ : nat => 0 in
+    (1 <= n)%nat ->
+    0 <= kappa ->
+    cross 1 (fun _ _ : nat => kappa) (fun _ _ : nat => 1) 0 0 = kappa /\
+    (forall j : nat, in_ball 1 (ends n j)) /\
+    (forall i : nat,
+     (i < n)%nat ->
+     1 / (1 + INR (Nat.div2 (n - 1)) + INR (Nat.div2 n) * exp (- (2 * kappa))) <=
+     alpha n
+       (rows 1 1 1 (fun _ _ : nat => kappa) zero (fun _ _ : nat => 1) zero
+          (ends n) (ends n) zero zero i) i).
+Proof. exact SteepAttained.T13_steep_attained. Qed.

@@ -50,6 +50,13 @@ Proof. unfold dot. rewrite <- sum_minus. apply sum_ext. intros. ring. Qed.
 Lemma dot_scal d x s y : dot d x (fun c => s * y c) = s * dot d x y.
 Proof. unfold dot. rewrite <- sum_scal. apply sum_ext. intros. ring. Qed.
 
+(* Both in the first vector. *)
+Lemma dot_minus_l d x y z : dot d (fun c => x c - y c) z = dot d x z - dot d y z.
+Proof. unfold dot. rewrite <- sum_minus. apply sum_ext. intros. ring. Qed.
+
+Lemma dot_scal_l d x s y : dot d (fun c => s * x c) y = s * dot d x y.
+Proof. unfold dot. rewrite <- sum_scal. apply sum_ext. intros. ring. Qed.
+
 (* Squares are not negative. *)
 Lemma sq_nonneg d x : 0 <= sq d x.
 Proof. apply sum_nonneg. intros. apply Rle_0_sqr. Qed.
@@ -82,7 +89,7 @@ Proof.
   rewrite Hx2, Hy2. exact H.
 Qed.
 
-(* The product is at most half the sum of the squares, one weighted with w and the other with 1/w. *)
+(* The product is at most half the sum of the squares, one weighted with w, the other with 1/w. *)
 Lemma dot_half d w x y : 0 < w -> 2 * Rabs (dot d x y) <= w * sq d x + sq d y / w.
 Proof.
   intros Hw. assert (H := dot_norm d x y).
