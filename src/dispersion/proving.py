@@ -13,7 +13,7 @@ from dispersion.commands import _list, _style, _width
 from dispersion.proofs import FILES, find, theorem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dispersion.proofs.steps import Done
 
@@ -43,7 +43,7 @@ def run_prove(names: Sequence[str], latex_path: str | None) -> int:
             from dispersion.proofs.latex import document
 
             file.write(document(parts))
-    return _summary(parts and [d for _, done in parts for d in done], len(wanted), start)
+    return _summary([step for _, steps in parts for step in steps], len(wanted), start)
 
 
 def _run(name: str) -> list[Done]:
@@ -60,9 +60,9 @@ def _run(name: str) -> list[Done]:
     return steps
 
 
-def _print(lines: object) -> None:
+def _print(lines: Iterable[str]) -> None:
     with contextlib.suppress(BrokenPipeError):
-        for line in lines:  # type: ignore[attr-defined]
+        for line in lines:
             click.echo(line)
 
 

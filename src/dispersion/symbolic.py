@@ -106,7 +106,8 @@ def min_entropy(n: Any, spread: Any, *, temperature: Any = 1) -> sp.Expr:
     """The least `two_level_entropy` over whole k in 1..n−1, for whole n ≥ 2 (T3)."""
     spread = spread / temperature
     turn = turning_point(n, spread)
-    below, above = (sp.Max(1, sp.Min(n - 1, k)) for k in (sp.floor(turn), sp.ceiling(turn)))
+    # The turning point is at most n/2 (T3), so k stays below n.
+    below, above = sp.Max(1, sp.floor(turn)), sp.Max(1, sp.ceiling(turn))
     return sp.Min(two_level_entropy(below, n, spread), two_level_entropy(above, n, spread))
 
 
@@ -123,7 +124,7 @@ def norm_spread(n: Any, norm: Any) -> sp.Expr:
 
 def norm_max_coefficient(n: Any, norm: Any) -> sp.Expr:
     """1/(1+(n−1)e^(−norm·√(n/(n−1)))), for n ≥ 2 (T3′)."""
-    return 1 / (1 + (n - 1) * sp.exp(-norm * sp.sqrt(n / (n - 1))))
+    return max_coefficient(n, norm_spread(n, norm))
 
 
 def norm_min_entropy(n: Any, norm: Any) -> sp.Expr:

@@ -68,9 +68,7 @@ def theorem(name: str) -> Theorem:
     """
     try:
         import sympy  # noqa: F401 - only to say clearly that it is missing
-    except ModuleNotFoundError as error:
-        if error.name not in ("sympy", "mpmath"):
-            raise
+    except ImportError:  # SymPy itself, or the mpmath it stands on
         raise ArgumentError(_REMEDY) from None
     module = import_module(f"dispersion.proofs.{FILES[name][0]}")
     found: Theorem = module.THEOREM

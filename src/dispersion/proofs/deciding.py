@@ -23,10 +23,11 @@ _CLEARLY = sp.Float("1e-25", 40)
 def is_zero(expression: Any) -> bool | None:
     """True where algebra shows that the expression is 0, False where a point refutes it."""
     expression = _plain(expression)
-    for tactic in _TACTICS:
-        if tactic(expression) == 0:
-            return True
-    return False if any(abs(v) > _CLEARLY for v in _values(expression)) else None
+    if any(tactic(expression) == 0 for tactic in _QUICK):
+        return True
+    if any(abs(v) > _CLEARLY for v in _values(expression)):
+        return False  # before the slow ones, which have nothing to find then
+    return True if any(tactic(expression) == 0 for tactic in _SLOW) else None
 
 
 def is_nonnegative(expression: Any, *, strict: bool = False) -> bool | None:
@@ -90,11 +91,13 @@ def _common(expression: Any) -> Any:
     return sp.expand(sp.powsimp(sp.expand(numerator)))
 
 
-_TACTICS: tuple[Callable[[Any], Any], ...] = (
+_QUICK: tuple[Callable[[Any], Any], ...] = (
     lambda e: e,
     lambda e: sp.expand(e),
     _common,
     lambda e: sp.expand_log(sp.expand(e)).expand(),
+)
+_SLOW: tuple[Callable[[Any], Any], ...] = (
     lambda e: sp.simplify(e),
     _logs,
     _hyperbolic,

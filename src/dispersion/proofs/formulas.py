@@ -10,7 +10,7 @@ from sympy.printing.str import StrPrinter
 _RELATIONS = {sp.Eq: "=", sp.Le: "≤", sp.Lt: "<", sp.Ge: "≥"}
 
 
-class _Printer(StrPrinter):
+class _Printer(StrPrinter):  # type: ignore[misc]
     """SymPy's one-line form with the signs of this project's texts."""
 
     # SymPy finds these by the name of the class to be printed.

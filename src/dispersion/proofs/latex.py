@@ -117,9 +117,9 @@ def _section(theorem: Theorem, steps: Sequence[Done]) -> str:
     lines += ["\\paragraph{Derivation.}", "\\begin{enumerate}"]
     for done in steps:
         step = done.step
-        lines.append(f"\\item {prose(step.claim)}{':' if step.shown is not None else '.'}")
-        if step.shown is not None:
-            lines.append(formula(step.shown))
+        lines.append(f"\\item {prose(step.claim)}{':' if step.relation is not None else '.'}")
+        if step.relation is not None:
+            lines.append(formula(step.relation))
         lines += [prose(step.why)] if step.why else []
         lines.append(f"{{\\small {prose(_verdict(done))}}}")
     lines += ["\\end{enumerate}", ""]

@@ -28,10 +28,10 @@ def opening(theorem: Theorem, width: int, style: Style) -> Iterator[str]:
 def step_lines(number: int, done: Done, width: int, style: Style) -> Iterator[str]:
     """One step: claim, relation, reason, verdict."""
     step = done.step
-    colon = ":" if step.shown is not None else "."
+    colon = ":" if step.relation is not None else "."
     yield from paragraph(f"{number:>4}. {step.claim}{colon}", width, "", "      ")
-    if step.shown is not None:
-        yield from paragraph(one_line(step.shown), width, "        ", "          ")
+    if step.relation is not None:
+        yield from paragraph(one_line(step.relation), width, "        ", "          ")
     if step.why:
         yield from paragraph(step.why, width, "      ")
     yield from paragraph(_verdict(done, style), width, "      ")

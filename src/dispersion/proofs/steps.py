@@ -36,6 +36,16 @@ class Verdict(Enum):
         return self not in (Verdict.REFUTED, Verdict.UNDECIDED)
 
 
+class Method(Enum):
+    """How a step is decided."""
+
+    ZERO = "the difference simplifies to 0"
+    SIGN = "every term of the difference shows its sign"
+    SLOPES = "true at {variable} = 0{lower}, and the {name}derivative of the difference in "
+    LIMIT = "the limit is computed"
+    NONE = "not decided here"
+
+
 @dataclass(frozen=True)
 class Step:
     """One claim of a derivation.
@@ -43,18 +53,38 @@ class Step:
     Attributes:
         claim: what is shown, in words.
         why: the reason that joins it to what came before.
-        shown: the relation as SymPy writes it; None for a step that rests on something else.
-        how: the method that decides it.
-        decide: True, False or None, as in `deciding`.
+        relation: what is decided, as SymPy writes it; None for a step that rests on something else.
+        method: how.
+        where: what is substituted before.
+        variable: the one in which derivatives are taken, for `Method.SLOPES`.
+        order: how many derivatives.
+        strict: whether the two sides must differ.
         rests: the verdict and source of a step that is not decided here.
     """
 
     claim: str
     why: str
-    shown: Any
-    how: str
-    decide: Callable[[], bool | None]
+    relation: Any
+    method: Method
+    where: Mapping[Any, Any] = field(default_factory=dict)
+    variable: Any = None
+    order: int = 1
+    strict: bool = False
     rests: tuple[Verdict, str] | None = None
+
+    @property
+    def how(self) -> str:
+        """The method in words."""
+        text = self.method.value
+        if self.method is Method.SLOPES:
+            name = {1: "", 2: "second ", 3: "third "}[self.order]
+            lower = ", as for lower derivatives" if self.order > 1 else ""
+            text = text.format(variable=self.variable, lower=lower, name=name)
+            text += f"{self.variable} shows its sign"
+        if self.where:
+            pairs = (f"{plain(old)} = {plain(new)}" for old, new in self.where.items())
+            text += ", with " + ", ".join(pairs)
+        return text
 
 
 @dataclass(frozen=True)
@@ -100,24 +130,33 @@ def verdict_of(step: Step) -> Verdict:
     """Decide one step."""
     if step.rests is not None:
         return step.rests[0]
-    answer = step.decide()
+    answer = _decide(step)
     if answer is None:
         return Verdict.UNDECIDED
     return Verdict.PROVED if answer else Verdict.REFUTED
+
+
+def _decide(step: Step) -> bool | None:
+    left, right = step.relation.args
+    if right == sp.oo:
+        return bool(left.doit() == sp.oo) or None
+    try:
+        difference = _put(right - left, step.where)
+    except NotImplementedError:  # SymPy's way of saying that a limit depends on a sign
+        return None
+    if step.method is Method.SIGN:
+        return is_nonnegative(difference, strict=step.strict)
+    if step.method is Method.SLOPES:
+        return is_nonnegative_by_slopes(difference, step.variable, step.order)
+    return is_zero(difference)
 
 
 def equal(
     claim: str, left: Any, right: Any, *, where: Mapping[Any, Any] | None = None, why: str = ""
 ) -> Step:
     """The claim left = right: their difference simplifies to 0, after the substitution `where`."""
-    left, right = sp.sympify(left), sp.sympify(right)
-    return Step(
-        claim,
-        why,
-        sp.Eq(left, right, evaluate=False),
-        "the difference simplifies to 0" + _after(where),
-        lambda: is_zero(_put(left - right, where)),
-    )
+    relation = sp.Eq(sp.sympify(left), sp.sympify(right), evaluate=False)
+    return Step(claim, why, relation, Method.ZERO, where or {})
 
 
 def at_most(
@@ -130,15 +169,9 @@ def at_most(
     strict: bool = False,
 ) -> Step:
     """The claim left ≤ right (<, if strict): the difference has terms of one sign only."""
-    left, right = sp.sympify(left), sp.sympify(right)
-    relation = sp.Lt if strict else sp.Le
-    return Step(
-        claim,
-        why,
-        relation(left, right, evaluate=False),
-        "every term of the difference shows its sign" + _after(where),
-        lambda: is_nonnegative(_put(right - left, where), strict=strict),
-    )
+    kind = sp.Lt if strict else sp.Le
+    relation = kind(sp.sympify(left), sp.sympify(right), evaluate=False)
+    return Step(claim, why, relation, Method.SIGN, where or {}, strict=strict)
 
 
 def at_most_from_zero(
@@ -152,17 +185,8 @@ def at_most_from_zero(
     why: str = "",
 ) -> Step:
     """The claim left ≤ right for variable ≥ 0, from derivatives at 0 and the sign of the last."""
-    left, right = sp.sympify(left), sp.sympify(right)
-    lower = ", as for lower derivatives" if order > 1 else ""
-    name = {1: "", 2: "second ", 3: "third "}[order]
-    return Step(
-        claim,
-        why,
-        sp.Le(left, right, evaluate=False),
-        f"true at {variable} = 0{lower}, and the {name}derivative of the "
-        f"difference in {variable} shows its sign" + _after(where),
-        lambda: is_nonnegative_by_slopes(_put(right - left, where), variable, order),
-    )
+    relation = sp.Le(sp.sympify(left), sp.sympify(right), evaluate=False)
+    return Step(claim, why, relation, Method.SLOPES, where or {}, variable, order)
 
 
 def tends(
@@ -170,32 +194,21 @@ def tends(
 ) -> Step:
     """The claim that the expression tends to the limit, by SymPy's Gruntz algorithm."""
     left = sp.Limit(expression, variable, to, "-" if to == sp.oo else "+")
-    return Step(
-        claim,
-        why,
-        sp.Eq(left, limit, evaluate=False),
-        "the limit is computed",
-        lambda: is_zero(left.doit() - limit) if limit != sp.oo else left.doit() == sp.oo,
-    )
+    relation = sp.Eq(left, sp.sympify(limit), evaluate=False)
+    return Step(claim, why, relation, Method.LIMIT)
 
 
 def rests_on_formal(claim: str, name: str, *, why: str = "") -> Step:
-    """A claim that the machine-checked theorem of that name proves."""
-    return Step(claim, why, None, "not decided here", lambda: None, (Verdict.FORMAL, name))
+    """A claim that a machine-checked theorem proves, named as by `formal_names.formal`."""
+    return Step(claim, why, None, Method.NONE, rests=(Verdict.FORMAL, name))
 
 
 def cited(claim: str, source: str, *, why: str = "") -> Step:
     """A claim of a published theorem that is not derived here."""
-    return Step(claim, why, None, "not decided here", lambda: None, (Verdict.CITED, source))
+    return Step(claim, why, None, Method.NONE, rests=(Verdict.CITED, source))
 
 
-def _put(expression: Any, where: Mapping[Any, Any] | None) -> Any:
+def _put(expression: Any, where: Mapping[Any, Any]) -> Any:
     # Sums and derivatives first: a substitution inside them could capture their variables.
-    pairs = {sp.sympify(old).doit(): sp.sympify(new) for old, new in (where or {}).items()}
+    pairs = {sp.sympify(old).doit(): sp.sympify(new) for old, new in where.items()}
     return expression.doit().xreplace(pairs)
-
-
-def _after(where: Mapping[Any, Any] | None) -> str:
-    if not where:
-        return ""
-    return ", with " + ", ".join(f"{plain(key)} = {plain(value)}" for key, value in where.items())
