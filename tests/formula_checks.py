@@ -164,7 +164,7 @@ def _removable(name, numbers):
 
 @cache
 def edge(symbols, name, numbers):
-    """The value or the limit of SymPy's form where an argument is infinite or sits at the end of its range."""
+    """The value or limit of SymPy's form where an argument is at the end of its range."""
     letters = ARGUMENTS[name]
     if numbers in TURNS:
         return values(symbols, name, {})(numbers)

@@ -3,9 +3,11 @@
 import dataclasses
 import importlib
 import inspect
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import sympy as sp
@@ -289,6 +291,15 @@ class TestCommand:
         assert out.count("[proved: ") == len(list(theorem("T3").steps()))
         assert "1 theorem, " in out.splitlines()[-1]
         assert max(map(len, out.splitlines())) <= 80
+
+    def test_the_readme_shows_what_is_printed(self, capsys, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+        text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+        (shown,) = re.findall(r"    \$ dispersion prove T1\n((?:    .*\n)+?)    \.\.\.\n", text)
+        _, out, _ = run(capsys, "T1")
+        printed = re.sub(r"\d+\.\d\d(\s+)s\]", r"0.01\1s]", out)
+        lines = [line.removeprefix("    ") for line in shown.splitlines()]
+        assert printed.splitlines()[: len(lines)] == lines
 
     def test_what_is_cited_says_so(self, capsys):
         code, out, _ = run(capsys, "T3'")
