@@ -1,4 +1,4 @@
-"""The command line: ``check`` and ``families`` here, ``bound`` and ``plan`` in `planning_cli`.
+"""The command line: ``check`` and ``families`` here, others in `planning_cli` and `proving_cli`.
 
 Exit codes, highest first: 2 for usage and for input or output that cannot be used; 3 when
 something asked for could not be checked; 1 when a ``--fail-on`` verdict occurred; 0 otherwise.
@@ -17,6 +17,7 @@ import click
 from dispersion.errors import DispersionError
 from dispersion.options import read_indices, read_lengths, read_verdicts, reading
 from dispersion.planning_cli import bound, plan
+from dispersion.proving_cli import prove
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -282,3 +283,4 @@ def families() -> None:
 
 cli.add_command(bound)
 cli.add_command(plan)
+cli.add_command(prove)
