@@ -15,6 +15,7 @@ from dispersion.architectures import families, plan
 from dispersion.auditing import audit
 from dispersion.checkpoint import open_checkpoint
 from dispersion.verdict import Target, Verdict
+from golden.numbering import numbers
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(p.parent.name for p in DATA.glob("*/adversarial.json"))
@@ -40,10 +41,21 @@ def audited(name, offsets):
     return {n: audit(DATA / name, [Target(n)], offsets=offsets, jobs=1) for n in lengths}
 
 
+@cache
+def numbered(name):
+    """Number of an attention module of the real model, by module."""
+    return numbers(plan(open_checkpoint(DATA / name)).layers)
+
+
+def by_place(name, heads):
+    """Heads by the number of their module, as in the record, and their index."""
+    return {(numbered(name)[h.module], h.head): h for h in heads}
+
+
 def rows(name, offsets):
     """Length, what was recorded and what is certified, for every head."""
     for n, found in audited(name, offsets).items():
-        certified = {(h.layer, h.head): h for h in found.heads if (name, h.layer) not in UNBOUNDED}
+        certified = by_place(name, [h for h in found.heads if (name, h.layer) not in UNBOUNDED])
         heads = record(name)["heads"]
         assert {(h["layer"], h["head"]) for h in heads} == set(certified)
         for h in heads:
@@ -127,7 +139,7 @@ def test_witnesses_come_near_what_ascent_reached(name):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_recorded_contexts_stay_below_the_ceilings(name):
     n = min(audited(name, "free"))
-    certified = {(h.layer, h.head): h for h in audited(name, "exact")[n].heads}
+    certified = by_place(name, audited(name, "exact")[n].heads)
     for context in record(name)["witnesses"]:
         head = certified[context["layer"], context["head"]]
         ceiling = head.results[0].ceiling
@@ -143,8 +155,14 @@ HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_nothing_is_refused_and_every_head_is_answered(name):
+    sizes = config(name)
+    if sizes["model_type"] == "whisper":
+        sizes = {
+            "n_layer": sizes["encoder_layers"] + 2 * sizes["decoder_layers"],
+            "n_head": sizes["encoder_attention_heads"],
+        }
     layers, heads = (
-        next(value for key in keys if (value := config(name).get(key)) is not None)
+        next(value for key in keys if (value := sizes.get(key)) is not None)
         for keys in (LAYERS, HEADS)
     )
     refused = [layer for each, layer in REFUSED if each == name]
@@ -163,7 +181,7 @@ def test_nothing_is_refused_and_every_head_is_answered(name):
 def test_windows_are_those_of_the_real_masks(name):
     shapes = record(name)["lengths"]
     for n, _, certified in rows(name, "free"):
-        visible = shapes[str(n)]["visible"][certified.layer]
+        visible = shapes[str(n)]["visible"][numbered(name)[certified.module]]
         assert visible == min(n, certified.window or n)
         ceiling = rigor.max_coefficient(visible, certified.spread.upper).upper
         if config(name)["model_type"] == "gpt_oss":  # a sink takes a share of its own

@@ -150,7 +150,8 @@ class Head:
         rotary: the rotation of positions, or None.
         soft_cap: c of l = c·tanh(z/c), or None.
         sink: a learned sink logit added to the denominator, or None.
-        window: number of keys a query can see (the sliding window), or None for all.
+        window: number of keys a query can see (the sliding window, or all positions that there
+            are), or None for all.
         causal: whether a query sees only itself and earlier tokens.
         self_attention: whether the query token is one of its own keys.
         reach: how inputs of the attention layer reach points of the two balls; None when unknown,

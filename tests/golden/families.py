@@ -383,6 +383,22 @@ def vision(size: Size, **more: Any) -> dict[str, Any]:
     return config
 
 
+def whisper(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "num_mel_bins": 2,
+        "d_model": size.hidden // 2,
+        "encoder_layers": size.layers // 2,
+        "decoder_layers": size.layers,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": size.mlp,
+        "decoder_ffn_dim": size.mlp,
+        "max_source_positions": size.learned,
+        "max_target_positions": size.learned,
+    } | {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "decoder_start")}
+
+
 FAMILIES = (
     Family("llama", "Llama", llama),
     Family("qwen3", "Qwen3", lambda s: decoder(s, head_dim=s.head_dim), qk_norm="headwise"),
@@ -639,6 +655,7 @@ FAMILIES = (
     ),
     Family("clip_vision_model", "CLIPVision", vision, head="Model"),
     Family("clip_text_model", "CLIPText", bert, head="Model"),
+    Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
 )
 
 

@@ -92,7 +92,7 @@ def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
     parameters = dict(real.attention(layer).named_parameters())
     for parameter in parameters.values():
         parameter.requires_grad_()
-    states = torch.randn(1, 1, real.width)
+    states = torch.randn(1, 1 + real.crosses(layer), real.width)
     call = real.call(layer, states, real.rotation(layer, torch.zeros(1, 1, dtype=torch.long)))
     slopes = torch.autograd.grad(
         call["query"][:, head].sum(), list(parameters.values()), allow_unused=True

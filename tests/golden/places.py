@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Place:
+    """An attention module, the norm in front of it, and in cross-attention that of its keys."""
+
+    module: str
+    norm: str
+    keys: str | None = None
 
 
 @dataclass(frozen=True)
@@ -20,6 +32,8 @@ class Places:
         base: the attribute of a model with a head that holds the bare model.
         query_norm: the norm of queries within the attention module.
         interleaved: whether neighbouring coordinates turn together.
+        listed: every attention module of a model with several stacks, numbered as layers; the
+            other paths are then not used.
     """
 
     layers: str = "layers"
@@ -30,11 +44,16 @@ class Places:
     base: str = "model"
     query_norm: str = "q_norm"
     interleaved: bool = False
+    listed: tuple[Place, ...] = ()
 
     def module(self, model: Any, layer: int) -> Any:
+        if self.listed:
+            return walk(model, self.listed[layer].module)
         return walk(model, f"{self.layers}.{layer}.{self.attention}")
 
     def norm_of(self, model: Any, layer: int) -> Any | None:
+        if self.listed:
+            return walk(model, self.listed[layer].norm)
         if layer == 0 and self.first is not None:
             return walk(model, self.first)
         if self.norm is None or (layer == 0 and self.behind):
@@ -81,7 +100,22 @@ def places(config: Any) -> Places:
         two = config.new_decoder_architecture and config.num_ln_in_parallel_attn in (None, 2)
         norm = "ln_attn" if two else "input_layernorm"
         return replace(GPT, attention="self_attention", norm=norm)
+    if kind == "whisper":
+        return Places(listed=tuple(whisper(config)))
     return PLACES.get(kind, Places())
+
+
+def whisper(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
+    for i in range(config.encoder_layers):
+        root = f"encoder.layers.{i}.self_attn"
+        yield Place(root, f"{root}_layer_norm")
+    for i in range(config.decoder_layers):
+        root = f"decoder.layers.{i}."
+        yield Place(f"{root}self_attn", f"{root}self_attn_layer_norm")
+        yield Place(
+            f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
+        )
 
 
 VIT = Places(attention="attention", norm="layernorm_before", base="vit")

@@ -16,7 +16,7 @@ from unittest import mock
 
 import torch
 import transformers
-from places import Places, places
+from places import Places, places, walk
 from torch import Tensor
 from transformers import AttentionInterface, AutoConfig, AutoModel
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
@@ -122,6 +122,8 @@ class Real:
 
     @property
     def layers(self) -> int:
+        if self.places.listed:
+            return len(self.places.listed)
         return self.config.num_hidden_layers
 
     @property
@@ -147,6 +149,9 @@ class Real:
     @property
     def learned(self) -> int | None:
         """The longest context the position table allows."""
+        if self.config.model_type == "whisper":
+            assert self.config.max_source_positions == self.config.max_target_positions
+            return int(self.config.max_source_positions)
         positions = getattr(self.config, "max_position_embeddings", None)
         if self.rotary or positions is None:
             return None
@@ -178,6 +183,19 @@ class Real:
         """The norm whose output the attention module reads; None where there is none."""
         return self.places.norm_of(self.model, layer)
 
+    def key_norm(self, layer: int) -> Any | None:
+        """The norm of another stack whose output keys are made of (cross-attention), or None."""
+        place = self.places.listed[layer].keys if self.places.listed else None
+        return None if place is None else walk(self.model, place)
+
+    def crosses(self, layer: int) -> bool:
+        """Whether the last of a sequence of states is the query's and none of the keys'."""
+        return self.key_norm(layer) is not None
+
+    def keys(self, layer: int, states: Any) -> int:
+        """How many keys there are in so many states."""
+        return len(states) - self.crosses(layer)
+
     def bounded(self, layer: int) -> bool:
         """Whether anything caps what the queries and keys of a layer can be."""
         place = self.places.query_norm
@@ -191,6 +209,8 @@ class Real:
         if norm is None:
             return raw
         with self._precision():
+            if (other := self.key_norm(layer)) is not None:
+                return torch.cat((other(raw[..., :-1, :]), norm(raw[..., -1:, :])), dim=-2)
             return norm(raw)
 
     def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -222,6 +242,8 @@ class Real:
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
                 kwargs["attention_mask"] = torch.zeros(1, 1, 1, states.shape[1], dtype=self.dtype)
+        if self.crosses(layer):
+            kwargs["key_value_states"], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
         if implementation == "eager":
@@ -246,6 +268,8 @@ class Real:
 
     def masks(self, n: int) -> list[Tensor | None]:
         """The additive mask each layer gets from the model for a context of n tokens."""
+        if self.config.model_type == "whisper":
+            return self._masks_of_both(n)
         if not hasattr(self.config, "vocab_size"):
             return [None] * self.layers  # images
         with torch.no_grad(), self._recording(recorded=True):
@@ -254,6 +278,18 @@ class Real:
             else:
                 size = self.model.get_input_embeddings().embedding_dim
                 self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype))
+        found = [call["mask"] for call in _calls]
+        _calls.clear()
+        return found
+
+    def _masks_of_both(self, n: int) -> list[Tensor | None]:
+        """The encoder's, which runs at one length only and hides nothing, then the decoder's."""
+        states = torch.ones(1, n, self.width, dtype=self.dtype)
+        audio = torch.ones(1, self.config.num_mel_bins, 2 * self.learned, dtype=self.dtype)
+        with torch.no_grad(), self._recording(recorded=True):
+            self.model.encoder(audio)
+            assert all(call["mask"] is None for call in _calls)
+            self.model.decoder(inputs_embeds=states, encoder_hidden_states=states)
         found = [call["mask"] for call in _calls]
         _calls.clear()
         return found

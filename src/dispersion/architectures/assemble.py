@@ -54,6 +54,40 @@ def assemble(
         CheckpointError: file and config disagree, or a tensor is missing.
         UnsupportedError: all attention asked for is quantised.
     """
+    check_asked(asked, layers)
+    prefix = naming.find_prefix(checkpoint, layers)
+    naming.check_layers(checkpoint, prefix, layers, layers_key)
+    wanted = [i for i in range(layers) if asked is None or i in asked]
+    attentions = [describe(prefix, i) for i in wanted]
+    packed = check_tensors(checkpoint, attentions)
+    if position_table is not None:
+        rows = learned_positions if position_rows is None else position_rows
+        check_rows(checkpoint, prefix + position_table, rows)
+    sorted_out = account(
+        checkpoint.names,
+        naming,
+        prefix,
+        attentions,
+        already=packed,
+        quantised=is_quantised(checkpoint),
+    )
+    return Plan(
+        family=family,
+        model=read_facts(checkpoint, [a for a in attentions if a.module not in packed], layers)
+        | dict(facts),
+        layers=tuple(layer_plan(checkpoint, a) for a in sorted_out.layers),
+        skipped=sorted_out.skipped,
+        refused=sorted_out.refused,
+        learned_positions=learned_positions,
+    )
+
+
+def check_asked(asked: frozenset[int] | None, layers: int) -> None:
+    """Compare the layers asked for with their number in the config.
+
+    Raises:
+        ArgumentError: none is asked for, or one that does not exist.
+    """
     if asked is not None and not asked:
         msg = "layers must name at least one layer. Got none."
         raise ArgumentError(msg)
@@ -61,35 +95,39 @@ def assemble(
         if not 0 <= index < layers:
             msg = f"layers must lie in 0..{layers - 1} for this model. Got {index}."
             raise ArgumentError(msg)
-    prefix = naming.find_prefix(checkpoint, layers)
-    naming.check_layers(checkpoint, prefix, layers, layers_key)
-    wanted = [i for i in range(layers) if asked is None or i in asked]
-    attentions = [describe(prefix, i) for i in wanted]
+
+
+def check_tensors(checkpoint: Checkpoint, attentions: list[Attention]) -> dict[str, str]:
+    """Check the shapes of what is used; the modules that are packed → why they are refused.
+
+    Raises:
+        CheckpointError: file and config disagree, or a tensor is missing.
+        UnsupportedError: all attention asked for is quantised.
+    """
     packed = packed_modules(checkpoint, attentions)
     for attention in attentions:
         if attention.module not in packed:
             check_shapes(checkpoint, attention)
-    if position_table is not None and (name := prefix + position_table) in checkpoint:
-        shape = checkpoint.info(name).shape
-        rows = learned_positions if position_rows is None else position_rows
-        if shape[:1] != (rows,):
-            msg = (
-                f"tensor {shown(name)} must have {rows} rows to fit config.json. Got shape {shape}."
-            )
-            raise CheckpointError(msg)
-    quantised = bool(checkpoint.config.get("quantization_config"))
-    sorted_out = account(
-        checkpoint.names, naming, prefix, attentions, already=packed, quantised=quantised
-    )
-    return Plan(
-        family=family,
-        model=_facts(checkpoint, [a for a in attentions if a.module not in packed], layers)
-        | dict(facts),
-        layers=tuple(_layer_plan(checkpoint, a) for a in sorted_out.layers),
-        skipped=sorted_out.skipped,
-        refused=sorted_out.refused,
-        learned_positions=learned_positions,
-    )
+    return packed
+
+
+def check_rows(checkpoint: Checkpoint, name: str, rows: int | None) -> None:
+    """Compare the rows of a position table, where the file has it, with the config.
+
+    Raises:
+        CheckpointError: they disagree.
+    """
+    if name not in checkpoint:
+        return
+    shape = checkpoint.info(name).shape
+    if shape[:1] != (rows,):
+        msg = f"tensor {shown(name)} must have {rows} rows to fit config.json. Got shape {shape}."
+        raise CheckpointError(msg)
+
+
+def is_quantised(checkpoint: Checkpoint) -> bool:
+    """Whether the config says so."""
+    return bool(checkpoint.config.get("quantization_config"))
 
 
 def split(total: int, parts: int, total_key: str, parts_key: str) -> int:
@@ -104,7 +142,8 @@ def split(total: int, parts: int, total_key: str, parts_key: str) -> int:
     return total // parts
 
 
-def _layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
+def layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
+    """The way from an attention to its heads."""
     return LayerPlan(
         module=attention.module,
         layer=attention.layer,
@@ -117,7 +156,8 @@ def _layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
     )
 
 
-def _facts(checkpoint: Checkpoint, attentions: list[Attention], layers: int) -> dict[str, Any]:
+def read_facts(checkpoint: Checkpoint, attentions: list[Attention], layers: int) -> dict[str, Any]:
+    """What a plan says of every model."""
     first = attentions[0]
     norm = "none" if first.query.norm is None else "headwise"
     dtypes = {checkpoint.info(s.weight).dtype for a in attentions for s in (a.query, a.key)}

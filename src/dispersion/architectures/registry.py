@@ -52,6 +52,7 @@ from dispersion.architectures import (
     stablelm,
     starcoder2,
     vit,
+    whisper,
 )
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
 from dispersion.architectures.quantised import refuse_methods
@@ -111,6 +112,7 @@ FAMILIES: tuple[Family, ...] = tuple(
         stablelm,
         starcoder2,
         vit,
+        whisper,
     )
 )
 
