@@ -161,6 +161,12 @@ def test_nothing_is_refused_and_every_head_is_answered(name):
             "n_layer": sizes["encoder_layers"] + 2 * sizes["decoder_layers"],
             "n_head": sizes["encoder_attention_heads"],
         }
+    if "vision_config" in sizes:
+        towers = [sizes["text_config"], sizes["vision_config"]]
+        sizes = {
+            "n_layer": sum(tower["num_hidden_layers"] for tower in towers),
+            "n_head": towers[0]["num_attention_heads"],
+        }
     layers, heads = (
         next(value for key in keys if (value := sizes.get(key)) is not None)
         for keys in (LAYERS, HEADS)

@@ -394,9 +394,9 @@ def test_only_the_first_layer_is_asked_and_the_others_are_named(name):
     assert not set(embedding.tables) & set(names)
     later = sum(each.count for each in found.skipped if each.reason == token_inputs.LATER)
     assert later == len(plan(open_checkpoint(DATA / name)).layers) - 1
-    limits = {(h.layer, h.head): h for h in ball.heads}
+    limits = {(h.module, h.head): h for h in ball.heads}
     for head in found.heads:
-        limit = limits[head.layer, head.head]
+        limit = limits[head.module, head.head]
         assert head.inputs == "vocabulary"
         assert head.vocabulary.ball == limit.spread.upper
         assert head.spread.upper == min(head.vocabulary.largest, limit.spread.upper)

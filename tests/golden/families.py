@@ -383,6 +383,16 @@ def vision(size: Size, **more: Any) -> dict[str, Any]:
     return config
 
 
+def towers(size: Size, **more: Any) -> dict[str, Any]:
+    """Text and images, each with a layer or two."""
+    small = {"hidden_size": size.head_dim * 2, "num_attention_heads": 2}
+    return {
+        "text_config": bert(size, **small, num_hidden_layers=size.layers // 2),
+        "vision_config": vision(size, **small, **more),
+        "projection_dim": 2,
+    }
+
+
 def whisper(size: Size) -> dict[str, Any]:
     return {
         "vocab_size": size.vocab,
@@ -655,6 +665,9 @@ FAMILIES = (
     ),
     Family("clip_vision_model", "CLIPVision", vision, head="Model"),
     Family("clip_text_model", "CLIPText", bert, head="Model"),
+    Family("siglip_text_model", "SiglipText", bert, head="Model"),
+    Family("clip", "CLIP", towers, head="Model"),
+    Family("siglip", "Siglip", lambda s: towers(s, vision_use_head=False), head="Model"),
     Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
 )
 
@@ -669,7 +682,7 @@ def randomise(model: nn.Module, gain_offset: float, generator: torch.Generator) 
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 value = normal(parameter.shape, 0.4)
-            elif parameter.ndim == 1:
+            elif parameter.ndim < 2:
                 value = torch.exp(normal(parameter.shape, 0.4))
                 flips = torch.rand(parameter.shape, generator=generator) < 0.15
                 value = torch.where(flips, -value, value) - gain_offset

@@ -102,6 +102,8 @@ def places(config: Any) -> Places:
         return replace(GPT, attention="self_attention", norm=norm)
     if kind == "whisper":
         return Places(listed=tuple(whisper(config)))
+    if kind in TWO_TOWERS:
+        return Places(listed=tuple(towers(config)))
     return PLACES.get(kind, Places())
 
 
@@ -116,6 +118,17 @@ def whisper(config: Any) -> Iterator[Place]:
         yield Place(
             f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
         )
+
+
+TWO_TOWERS = ("clip", "siglip")
+
+
+def towers(config: Any) -> Iterator[Place]:
+    """The text encoder's layers, then the image encoder's."""
+    for name, part in (("text_model", config.text_config), ("vision_model", config.vision_config)):
+        for i in range(part.num_hidden_layers):
+            root = f"{name}.encoder.layers.{i}."
+            yield Place(f"{root}self_attn", f"{root}layer_norm1")
 
 
 VIT = Places(attention="attention", norm="layernorm_before", base="vit")
@@ -152,6 +165,7 @@ PLACES = {
     "persimmon": PHI,
     "phi": PHI,
     "roberta": replace(BERT, base="roberta"),
+    "siglip_text_model": replace(TOWER, base="text_model"),
     "siglip_vision_model": TOWER,
     "stablelm": PHI,
     "vit": VIT,

@@ -16,9 +16,9 @@ from unittest import mock
 
 import torch
 import transformers
-from places import Places, places, walk
+from places import TWO_TOWERS, Places, places, walk
 from torch import Tensor
-from transformers import AttentionInterface, AutoConfig, AutoModel
+from transformers import AttentionInterface, AutoConfig, AutoModel, SiglipTextModel
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ class Real:
             config.attn_config.clip_qkv = math.inf  # its code cannot run without a limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = AutoModel.from_pretrained(folder, config=config, dtype=dtype)
+            # The one class of ours that AutoModel does not know.
+            kind = SiglipTextModel if config.model_type == "siglip_text_model" else AutoModel
+            model = kind.from_pretrained(folder, config=config, dtype=dtype)
         if hasattr(model.config, "num_experts_per_tok"):
             model.set_experts_implementation("eager")  # others know no float64
         model = model.to(dtype).eval().requires_grad_(requires_grad=False)
@@ -127,12 +129,21 @@ class Real:
         return self.config.num_hidden_layers
 
     @property
+    def sizes(self) -> Any:
+        """The config that has the sizes; two towers are made equally wide here."""
+        return self.config.text_config if self.two_towers else self.config
+
+    @property
+    def two_towers(self) -> bool:
+        return self.config.model_type in TWO_TOWERS
+
+    @property
     def heads(self) -> int:
-        return self.config.num_attention_heads
+        return self.sizes.num_attention_heads
 
     @property
     def width(self) -> int:
-        return self.config.hidden_size
+        return self.sizes.hidden_size
 
     @property
     def rope(self) -> Any | None:
@@ -152,7 +163,7 @@ class Real:
         if self.config.model_type == "whisper":
             assert self.config.max_source_positions == self.config.max_target_positions
             return int(self.config.max_source_positions)
-        positions = getattr(self.config, "max_position_embeddings", None)
+        positions = getattr(self.sizes, "max_position_embeddings", None)
         if self.rotary or positions is None:
             return None
         # these count positions from the one behind the padding's
@@ -270,10 +281,17 @@ class Real:
         """The additive mask each layer gets from the model for a context of n tokens."""
         if self.config.model_type == "whisper":
             return self._masks_of_both(n)
+        if self.two_towers:
+            with torch.no_grad(), self._recording(recorded=True):
+                self.model.text_model(input_ids=torch.zeros(1, n, dtype=torch.long))
+            found = [call["mask"] for call in _calls]
+            _calls.clear()
+            return found + [None] * (self.layers - len(found))
         if not hasattr(self.config, "vocab_size"):
             return [None] * self.layers  # images
         with torch.no_grad(), self._recording(recorded=True):
-            if self.config.model_type == "clip_text_model":  # takes no embeddings
+            if self.config.model_type in ("clip_text_model", "siglip_text_model"):
+                # they take no embeddings
                 self.model(input_ids=torch.zeros(1, n, dtype=torch.long))
             else:
                 size = self.model.get_input_embeddings().embedding_dim

@@ -36,6 +36,8 @@ def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
     model = real.model
     if real.config.model_type == "whisper":
         model = model.decoder  # what its first layer reads does not hang on the audio
+    if real.two_towers:
+        model = model.text_model
     with torch.no_grad(), real._precision(), real._recording(recorded=True):
         model(**inputs)
         found = last_row(_calls[0])[0].tolist()
@@ -60,7 +62,7 @@ def contexts(folder: Path) -> list[dict[str, Any]]:
     draw = np.random.default_rng(0)
     found = []
     for _ in range(CONTEXTS):
-        ids = draw.integers(0, real.config.vocab_size, LENGTH).tolist()
+        ids = draw.integers(0, real.sizes.vocab_size, LENGTH).tolist()
         types = draw.integers(0, 2, LENGTH).tolist()
         found.append({"ids": ids, "types": types, "logits": rows(real, ids, types)})
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dispersion.architectures import (
     bert,
     chameleon,
+    clip,
     clip_text_model,
     clip_vision_model,
     codegen,
@@ -47,6 +48,8 @@ from dispersion.architectures import (
     qwen3,
     qwen3_moe,
     roberta,
+    siglip,
+    siglip_text_model,
     siglip_vision_model,
     smollm3,
     stablelm,
@@ -67,6 +70,7 @@ FAMILIES: tuple[Family, ...] = tuple(
     for module in (
         bert,
         chameleon,
+        clip,
         clip_text_model,
         clip_vision_model,
         codegen,
@@ -107,6 +111,8 @@ FAMILIES: tuple[Family, ...] = tuple(
         qwen3,
         qwen3_moe,
         roberta,
+        siglip,
+        siglip_text_model,
         siglip_vision_model,
         smollm3,
         stablelm,
