@@ -130,12 +130,19 @@ class Blocks:
     types: str | None = None
     vary: Callable[[Mapping[str, Any], Blocks], Blocks] | None = None
 
-    def family(self, name: str, class_prefix: str | tuple[str, ...], notes: str) -> Family:
-        """The family of this description, whose model_type is its name."""
+    def family(
+        self,
+        name: str,
+        class_prefix: str | tuple[str, ...],
+        notes: str,
+        *,
+        older: tuple[str, ...] = (),
+    ) -> Family:
+        """The family of this description, whose model_type is its name, or an `older` one."""
         classes = (class_prefix,) if isinstance(class_prefix, str) else class_prefix
 
         def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
             rules = self if self.vary is None else self.vary(checkpoint.config, self)
             return BlocksReader(rules, checkpoint).plan(name, layers)
 
-        return Family(name, (name,), classes, notes, read)
+        return Family(name, (name, *older), classes, notes, read)

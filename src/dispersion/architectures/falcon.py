@@ -9,6 +9,7 @@ from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks, Keys
 from dispersion.architectures.layouts import grouped
 from dispersion.architectures.rotations import rope
+from dispersion.checkpoint.text import shown
 from dispersion.config import flag, integer
 from dispersion.errors import UnsupportedError
 
@@ -16,8 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+# The model_types of the files' own code, before transformers had the class: for Falcon 7B and 40B.
+_SINGLE, _GROUPED = "RefinedWebModel", "RefinedWeb"
+
+
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """The layout and the norm by `new_decoder_architecture` and `multi_query`."""
+    if config.get("model_type") in (_SINGLE, _GROUPED):
+        return _older(config, blocks)
     if _switch(config, "alibi", default=False):
         msg = "alibi=True in config.json is not supported for falcon."
         raise UnsupportedError(msg)
@@ -35,6 +42,30 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
         )
         raise UnsupportedError(msg)
     return replace(blocks, norm="ln_attn")
+
+
+def _older(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
+    """What the files' own code does with these configs: one variant of each model_type."""
+    kind = config["model_type"]
+    grouped_keys = kind == _GROUPED
+    wanted: dict[str, bool | None] = {"alibi": False, "parallel_attn": True}
+    if not grouped_keys:
+        wanted |= {"multi_query": True, "n_head_kv": None}
+    # It knows no other rotation than the default one.
+    wanted |= dict.fromkeys(("rope_theta", "rope_scaling", "rope_parameters"))
+    for key, value in wanted.items():
+        if config.get(key) is not value:
+            rule = "absent" if value is None else str(value).lower()
+            msg = (
+                f"{key} in config.json must be {rule} for model_type {kind}. "
+                f"Got {shown(repr(config.get(key)))}: not supported."
+            )
+            raise UnsupportedError(msg)
+    keys = Keys(("n_layer",), ("hidden_size", "n_embed"), ("n_head",))
+    if not grouped_keys:
+        return replace(blocks, keys=keys, key_heads=1)
+    integer(config, "n_head_kv")
+    return replace(blocks, keys=keys, key_heads="n_head_kv", norm="ln_attn")
 
 
 def _switch(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
@@ -66,4 +97,9 @@ FAMILY = Blocks(
         r"ln_f\.(weight|bias)": ledger.FINAL_NORM,
         r"lm_head\..+": ledger.HEAD,
     },
-).family("falcon", "Falcon", "LayerNorm, fused projections in three layouts; alibi is refused")
+).family(
+    "falcon",
+    "Falcon",
+    "LayerNorm, fused projections in three layouts; alibi is refused",
+    older=(_SINGLE, _GROUPED),
+)
