@@ -57,7 +57,8 @@ def first_layer(name):
 def item(inputs, token, position, kind):
     if inputs.positions is None:
         return token
-    count = inputs.source.info(inputs.positions).shape[0] * inputs.type_count
+    rows = inputs.source.info(inputs.positions).shape[0] - inputs.before
+    count = rows * inputs.type_count
     return token * count + position * inputs.type_count + (kind if inputs.types else 0)
 
 

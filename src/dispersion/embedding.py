@@ -46,6 +46,8 @@ class EmbeddingInput:
         eps: the ε of the norm.
         positions, types: names of learned tables whose rows are added, or None.
         scale: encloses the factor on token rows, whatever precision a model rounds it to.
+        before: rows of `positions` in front of the first position's, which no token of a context
+            takes.
 
     """
 
@@ -56,6 +58,7 @@ class EmbeddingInput:
     positions: str | None = None
     types: str | None = None
     scale: Enclosure = ONE
+    before: int = 0
 
     def __post_init__(self) -> None:
         if self.positions is not None and self.scale != ONE:
@@ -88,7 +91,8 @@ class EmbeddingInput:
                 )
                 raise UnsupportedError(msg)
             shape = self.source.info(name).shape
-            if len(shape) != 2 or shape[1] != self.width or shape[0] < 1:
+            least = 1 + (self.before if name == self.positions else 0)
+            if len(shape) != 2 or shape[1] != self.width or shape[0] < least:
                 msg = (
                     f"tensor {shown(name)} must have shape (rows, {self.width}) to fit "
                     f"config.json. Got {shape}."
@@ -109,7 +113,8 @@ class EmbeddingInput:
         """Every position row plus every type row, index position · types + type; None without."""
         if self.positions is None:
             return None
-        total = self.rows(self.positions)
+        rows = self.source.info(self.positions).shape[0]
+        total = self.rows(self.positions, slice(self.before, rows))
         error = np.zeros(len(total))
         if self.types is not None:
             types = self.rows(self.types)

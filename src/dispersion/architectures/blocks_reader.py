@@ -199,6 +199,7 @@ class BlocksReader:
             eps=self.eps,
             positions=None if rules.table is None else prefix + rules.table,
             types=None if rules.types is None else prefix + rules.types,
+            before=rules.table_before,
         )
 
 
