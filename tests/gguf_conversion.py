@@ -19,7 +19,8 @@ ARCHITECTURES = {
     "gemma3_text": ARCH.GEMMA3, "gpt2": ARCH.GPT2, "gpt_neox": ARCH.GPTNEOX,
     "gpt_oss": ARCH.GPT_OSS, "granite": ARCH.GRANITE, "jais2": ARCH.JAIS2,
     "llama": ARCH.LLAMA, "mistral": ARCH.LLAMA,
-    "mixtral": ARCH.LLAMA, "nemotron": ARCH.NEMOTRON, "olmo": ARCH.OLMO, "olmo2": ARCH.OLMO2,
+    "mixtral": ARCH.LLAMA, "modernbert": ARCH.MODERN_BERT,
+    "nemotron": ARCH.NEMOTRON, "olmo": ARCH.OLMO, "olmo2": ARCH.OLMO2,
     "olmo3": ARCH.OLMO2, "olmoe": ARCH.OLMOE, "phi3": ARCH.PHI3, "qwen2": ARCH.QWEN2,
     "qwen2_moe": ARCH.QWEN2MOE, "qwen3": ARCH.QWEN3, "qwen3_moe": ARCH.QWEN3MOE,
     "roberta": ARCH.BERT, "smollm3": ARCH.SMOLLM3, "stablelm": ARCH.STABLELM,
@@ -28,6 +29,7 @@ ARCHITECTURES = {
 PERMUTED = (ARCH.LLAMA, ARCH.GRANITE, ARCH.SMOLLM3, ARCH.OLMO)
 SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, ARCH.GEMMA3, ARCH.NEMOTRON)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
+LOST += ("decoder.bias",)
 ROBERTA_OFFSET = 2
 
 
@@ -64,6 +66,8 @@ class Model:
             if self.arch is ARCH.BERT:
                 name = name.removeprefix("bert.").removeprefix("roberta.")
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+            if self.arch is ARCH.MODERN_BERT:
+                name = name.removeprefix("model.")
             yield name, values
 
 
@@ -146,7 +150,7 @@ def settings(model, writer):
     if (eps := model.first("rms_norm_eps", "norm_eps")) is not None:
         writer.add_layer_norm_rms_eps(eps)
     eps = model.first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
-    if arch in (ARCH.OLMO, ARCH.NEMOTRON):
+    if arch in (ARCH.OLMO, ARCH.NEMOTRON, ARCH.MODERN_BERT):
         eps = 1e-5 if arch is ARCH.OLMO else config["norm_eps"]
     if eps is not None:
         writer.add_layer_norm_eps(eps)
@@ -156,6 +160,12 @@ def settings(model, writer):
     match arch:
         case ARCH.BERT:
             writer.add_causal_attention(False)
+        case ARCH.MODERN_BERT:
+            writer.add_causal_attention(False)
+            writer.add_sliding_window(config["local_attention"])
+            if (period := config.get("global_attn_every_n_layers")) is not None:
+                writer.add_sliding_window_pattern(period)
+            writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
         case ARCH.COMMAND_R:
             writer.add_logit_scale(config["logit_scale"])
             writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)

@@ -54,6 +54,7 @@ DROPPED = {
     "llama__yarn": {},
     "mistral": FULL | {"model_type": "llama"},
     "mixtral": FULL,
+    "modernbert": {},
     "nemotron": {}, "olmo": {}, "olmo2": {}, "olmo3": {}, "olmoe": {},
     "phi": rope(rope_theta=1e4), "phi3": {},
     "phi3__longrope": {},
@@ -275,6 +276,8 @@ REFUSED = [
     ("falcon", {"attention.head_count_kv": 3}, {}, "does not divide the number of heads"),
     ("falcon", {"rope.dimension_count": 4}, {}, "rotates only a part of its 8"),
     ("phi", {}, {"blk.0.attn_qkv.weight": np.ones((96, 32), np.float32)}, "attn_qkv"),
+    ("modernbert", {"attention.causal": True}, {}, "only false is read"),
+    ("modernbert", {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, {}, "linear"),
     ("granite", {"rope.scaling.finetuned": False}, {}, "switches the rotation off"),
     ("phi3", {"attention.sliding_window": 6}, {}, "some programs apply and others ignore"),
     ("stablelm", {}, {"blk.0.attn_q_norm.weight": np.ones((4, 8), np.float32)}, "qk_layernorm"),
@@ -344,6 +347,20 @@ def test_an_unknown_tensor_in_a_layer_refuses_its_attention(tmp_path, name, stem
     assert "not known to this family" in module.reason
 
 
+@pytest.mark.parametrize("period", [1, 2, 3])
+def test_full_layers_of_modernbert_come_first_in_their_period(tmp_path, period):
+    path = changed(tmp_path, "modernbert", {"attention.sliding_window_pattern": period})
+    layers = plan(open_checkpoint(path)).layers
+    windows = [next(iter(layer.heads()))[2].window for layer in layers]
+    assert windows == [None, None if period == 1 else 6]
+    path = changed(tmp_path, "modernbert", {"attention.sliding_window": 0})
+    layers = plan(open_checkpoint(path)).layers
+    assert [next(iter(layer.heads()))[2].window for layer in layers] == [None, None]
+    for key in ("rope.freq_base_swa", "attention.causal"):
+        path = changed(tmp_path, "modernbert", {key: None})
+        refused(CheckpointError, key, open_checkpoint, path)
+
+
 ABSURD = [
     ("attention.head_count", 2**31 - 1),
     ("attention.head_count", 10**6),
@@ -375,7 +392,7 @@ ABSURD = [
     ("expert_count", "x"),
 ]
 FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3__longrope"]
-FAMILIES += ["falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
+FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 
 @pytest.mark.parametrize(("key", "value"), ABSURD, ids=[f"{k}={v}" for k, v in ABSURD])

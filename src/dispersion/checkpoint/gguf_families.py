@@ -214,6 +214,24 @@ def _bert(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
     return {"is_decoder": causal, **_positions(meta, config, found)}
 
 
+def _modern_bert(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Every third layer sees all tokens, from the first one on; the others half a window a side."""
+    if meta.flag("attention.causal"):
+        meta.refuse("attention.causal", "but only false is read for this architecture")
+    layers = config["num_hidden_layers"]
+    settings: dict[str, Any] = {"attention_bias": False, "global_rope_theta": config["rope_theta"]}
+    if not meta.nonzero("attention.sliding_window"):
+        return settings | {"layer_types": ["full_attention"] * layers}
+    period = meta.integer("attention.sliding_window_pattern", 3)
+    return settings | {
+        "local_attention": meta.integer("attention.sliding_window"),
+        "layer_types": [
+            "sliding_attention" if layer % period else "full_attention" for layer in range(layers)
+        ],
+        "local_rope_theta": meta.real("rope.freq_base_swa"),
+    }
+
+
 def partial_factor(rotated: int, head_dim: int) -> float:
     """The share of a head that turns, such that head_dim times it is not below `rotated`."""
     share = rotated / head_dim
@@ -255,6 +273,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "granite": Architecture("granite", _granite, rows="pairs"),
     "jais2": Architecture("jais2", eps=LAYER, scalings=("none", "linear")),
     "llama": Architecture("llama", _llama, rows="pairs", factors=("rope_freqs",)),
+    "modern-bert": Architecture(
+        "modernbert", _modern_bert, names.MODERN_BERT,
+        eps=("attention.layer_norm_epsilon", "norm_eps"), reads=SLIDING, scalings=("none",),
+        local_base=True, head_is_share=True,
+    ),
     "nemotron": Architecture(
         "nemotron", eps=("attention.layer_norm_epsilon", "norm_eps"), partial=True,
         scalings=("none", "linear"),

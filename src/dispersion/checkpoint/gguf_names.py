@@ -153,6 +153,23 @@ GPT_NEOX = Names(
         "output": "embed_out",
     },
 )
+MODERN_BERT = Names(
+    "layers",
+    "attn",
+    {
+        "attn_norm": "attn_norm",
+        "attn_qkv": "attn.Wqkv",
+        "attn_output": "attn.Wo",
+        "ffn_norm": "mlp_norm",
+        "ffn_up": "mlp.Wi",
+        "ffn_down": "mlp.Wo",
+    },
+    {
+        "token_embd": "embeddings.tok_embeddings",
+        "token_embd_norm": "embeddings.norm",
+        "output_norm": "final_norm",
+    },
+)
 BERT = Names(
     "encoder.layer",
     "attention.self",
