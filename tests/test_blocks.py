@@ -415,3 +415,27 @@ def test_biases_of_vision_encoders_follow_qkv_bias(name):
             if hasattr(side, "bias") and hasattr(side, "heads")
         ]
         assert biased == [config["qkv_bias"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reads"),
+    [
+        ("esm", {}, True),
+        ("esm", {"emb_layer_norm_before": True}, False),
+        ("esm", {"token_dropout": True, "mask_token_id": 2}, True),
+        ("esm", {"token_dropout": True, "mask_token_id": None}, False),
+        ("esm__absolute", {}, False),
+        ("opt", {}, True),
+        ("opt", {"word_embed_proj_dim": 8}, False),
+        ("opt__postnorm", {"word_embed_proj_dim": None}, False),
+    ],
+)
+def test_first_layers_read_token_ids_where_nothing_else_stands_between(name, changes, reads):
+    first = changed(name, changes).layers[0]
+    assert (first.embedding is not None) is reads
+    if changes.get("token_dropout") and reads:
+        assert first.embedding.zeroed == 2
+        assert first.embedding.scale.lower < 0.88 < 1e9 < first.embedding.scale.upper
+        rows = first.embedding.rows(first.embedding.tokens, slice(1, 4))
+        assert np.any(rows[[0, 2]], axis=1).all()
+        assert not np.any(rows[1])

@@ -124,6 +124,9 @@ MUTANTS = {
     "embedding scale dropped": ("gemma2", {"scale": Enclosure(1.0, 1.0)}),
     "position forgotten": ("gpt2", {"positions": None}),
     "type forgotten": ("bert", {"types": None}),
+    "rows before the first position": ("opt", {"before": 0}),
+    "embedding scale of masks dropped": ("esm__token_dropout", {"scale": Enclosure(1.0, 1.0)}),
+    "masks not zeroed": ("esm__token_dropout", {"zeroed": None}),
 }
 
 
@@ -173,8 +176,10 @@ def test_with_rotation_the_bound_is_that_over_free_angles(name):
         assert np.all(found.spread >= truth * (1 - 1e-14))
         if head.rotary.unrotated.size:
             continue
-        # Gains 1 + w and the embedding's factor are enclosed whatever precision rounds them.
-        assert np.all(found.spread <= truth * (1 + 1e-4))
+        # Gains 1 + w and the embedding's factor are enclosed whatever precision rounds them, and
+        # where masks count, ε may be anything from 0 to 1.3 times what it is.
+        slack = 1e-4 if layer.embedding.zeroed is None else 1e-3
+        assert np.all(found.spread <= truth * (1 + slack))
         assert found.bottom is None
 
 

@@ -48,6 +48,7 @@ class EmbeddingInput:
         scale: encloses the factor on token rows, whatever precision a model rounds it to.
         before: rows of `positions` in front of the first position's, which no token of a context
             takes.
+        zeroed: the token id whose row a model takes for zeros (ESM's mask), or None.
 
     """
 
@@ -59,6 +60,7 @@ class EmbeddingInput:
     types: str | None = None
     scale: Enclosure = ONE
     before: int = 0
+    zeroed: int | None = None
 
     def __post_init__(self) -> None:
         if self.positions is not None and self.scale != ONE:
@@ -107,7 +109,12 @@ class EmbeddingInput:
 
         """
         first = 0 if part is None else part.start
-        return to_float64(self.source.read(name, part), tensor=name, first_row=first)
+        found = to_float64(self.source.read(name, part), tensor=name, first_row=first)
+        if name == self.tokens and self.zeroed is not None:
+            found = np.where(
+                np.arange(first, first + len(found))[:, None] == self.zeroed, 0.0, found
+            )
+        return found
 
     def extras(self) -> States | None:
         """Every position row plus every type row, index position · types + type; None without."""

@@ -654,6 +654,18 @@ FAMILIES = (
         lambda s: esm(s, position_embedding_type="rotary", rope_theta=5000.0),
         head="ForMaskedLM",
     ),
+    Family(
+        "esm__token_dropout",
+        "Esm",
+        lambda s: esm(
+            s,
+            position_embedding_type="rotary",
+            token_dropout=True,
+            layer_norm_eps=1e-6,
+            is_folding_model=False,
+        ),
+        head="Model",
+    ),
     Family("esm__absolute", "Esm", lambda s: esm(s, emb_layer_norm_before=True), head="Model"),
     Family("vit", "ViT", vision, head="ForImageClassification"),
     Family("dinov2", "Dinov2", lambda s: vision(s, qkv_bias=False), head="Model"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dispersion.architectures import windows
 from dispersion.architectures.blocks_reader import BlocksReader
 from dispersion.architectures.plans import Family
+from dispersion.head import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dispersion.architectures.rotations import Rotation
     from dispersion.architectures.windows import WindowRule
     from dispersion.checkpoint import Checkpoint
+    from dispersion.enclosure import Enclosure
 
     Names = Mapping[str, str]
 
@@ -88,6 +90,8 @@ class Blocks:
         positions_absent: learned positions where the config does not say.
         tokens: name of the token table without the prefix, or None.
         types: name of the table of token types without the prefix, or None.
+        token_scale: encloses the factor on token rows.
+        zeroed: the token id whose row counts as zeros, or None.
         vary: from a config and the description to the one that the config asks for; raises where
             the config asks for what is not covered.
     """
@@ -128,6 +132,8 @@ class Blocks:
     positions_absent: int | None = None
     tokens: str | None = None
     types: str | None = None
+    token_scale: Enclosure = ONE
+    zeroed: int | None = None
     vary: Callable[[Mapping[str, Any], Blocks], Blocks] | None = None
 
     def family(
