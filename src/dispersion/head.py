@@ -182,7 +182,8 @@ class Head:
         rotary: the rotation of positions, or None.
         soft_cap: c of l = c·tanh(z/c), or None.
         sink: a learned sink logit added to the denominator, or None.
-        window: number of keys a query can see (the sliding window), or None for all.
+        window: number of keys a query can see (the sliding window, or all positions that there
+            are), or None for all.
         chunked: whether windows do not slide: a query sees the keys of its own chunk of `window`
             tokens up to itself.
         causal: whether a query sees only itself and earlier tokens.
