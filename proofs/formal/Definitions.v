@@ -60,8 +60,10 @@ Goal corner = fun n i b =>
   sqrt (INR n / (INR n - 1)) * ((if Nat.eqb b i then 1 else 0) - / INR n). reflexivity. Qed.
 Goal orthonormal = fun m r U => forall c e, (c < m)%nat -> (e < m)%nat ->
   sum r (fun a => U c a * U e a) = if Nat.eqb e c then 1 else 0. reflexivity. Qed.
+Goal contraction = fun m r U => forall u,
+  sq m (fun c => sum r (fun a => U c a * u a)) <= sq r u. reflexivity. Qed.
 Goal singular = fun m r r' M kappa => (forall c, (c < m)%nat -> 0 <= kappa c) /\
-  exists U V, orthonormal m r U /\ orthonormal m r' V /\
+  exists U V, contraction m r U /\ contraction m r' V /\
     forall a b, (a < r)%nat -> (b < r')%nat -> M a b = sum m (fun c => kappa c * (U c a * V c b)).
 reflexivity. Qed.
 Goal spectrum_le = fun d r r' m A C bound =>

@@ -455,6 +455,15 @@ Proof. exact Tokens.T12_tokens. Qed.
 
 (** T13: the kernel inequality, capacity, contexts *)
 
+Theorem T13_orthonormal :
+  forall (m r : nat) (U : nat -> nat -> R), orthonormal m r U -> contraction m r U.
+Proof. exact Capacity.T13_orthonormal. Qed.
+
+Theorem T13_norm :
+  forall (r r' : nat) (M : nat -> nat -> R) (sigma : R),
+    0 < sigma -> norm_le r r' M sigma -> singular r r r' M (fun _ : nat => sigma).
+Proof. exact Capacity.T13_norm. Qed.
+
 Theorem kernel_inequality :
   forall (n r : nat) (rho : nat -> R) (x : nat -> nat -> R),
     (forall c : nat, (c < r)%nat -> 0 <= rho c < 1) ->
