@@ -1,4 +1,4 @@
-(** T13 under a soft cap: a token with coefficient 1/2 is its row's largest, and the cap only narrows
+(** T13 under a soft cap: a token with coefficient 1/2 is its row's largest, and the cap narrows
     the gaps below it. *)
 
 Require Import Reals Lra Lia Psatz Ranalysis4.

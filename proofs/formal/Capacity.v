@@ -8,17 +8,23 @@ Open Scope R_scope.
 Definition orthonormal (m r : nat) (U : nat -> nat -> R) : Prop :=
   forall c e, (c < m)%nat -> (e < m)%nat -> dot r (U c) (U e) = if Nat.eqb e c then 1 else 0.
 
-(* Singular values kappa 0 .. kappa (m - 1) of an r by r' matrix: M = sum_c kappa_c U_c V_c^T. *)
+(* Their products with a vector are together no longer than the vector. *)
+Definition contraction (m r : nat) (U : nat -> nat -> R) : Prop :=
+  forall u, sq m (fun c => dot r (U c) u) <= sq r u.
+
+(* kappa 0 .. kappa (m - 1) stand for the singular values of an r by r' matrix M:
+   M = sum_c kappa_c U_c V_c^T. Orthonormal U and V, those of its singular value decomposition, are
+   contractions. *)
 Definition singular (m r r' : nat) (M : nat -> nat -> R) (kappa : nat -> R) : Prop :=
   (forall c, (c < m)%nat -> 0 <= kappa c) /\
-  exists U V, orthonormal m r U /\ orthonormal m r' V /\
+  exists U V, contraction m r U /\ contraction m r' V /\
     forall a b, (a < r)%nat -> (b < r')%nat ->
       M a b = sum m (fun c => kappa c * (U c a * V c b)).
 
-(* Bessel: coordinates in orthonormal directions are no longer than the vector. *)
-Lemma bessel m r U u : orthonormal m r U -> sq m (fun c => dot r (U c) u) <= sq r u.
+(* Bessel's inequality. *)
+Theorem T13_orthonormal m r U : orthonormal m r U -> contraction m r U.
 Proof.
-  intros HU.
+  intros HU u.
   set (p := fun a => sum m (fun c => dot r (U c) u * U c a)).
   assert (Hpx : forall x, dot r x p = sum m (fun c => dot r (U c) u * dot r (U c) x)).
   { intros x. unfold dot at 1, p.
@@ -35,6 +41,32 @@ Proof.
   assert (H := sq_nonneg r (fun a => u a - p a)).
   unfold sq in H. rewrite dot_minus, (dot_comm r _ u), (dot_comm r _ p), !dot_minus in H.
   rewrite (dot_comm r p u), Hup, Hpp in H. unfold sq in *. lra.
+Qed.
+
+(* A matrix of norm sigma passes for one whose singular values all equal sigma. *)
+Theorem T13_norm r r' M sigma :
+  0 < sigma -> norm_le r r' M sigma -> singular r r r' M (fun _ => sigma).
+Proof.
+  intros Hs HM. split; [intros; lra|].
+  exists (fun c a => if Nat.eqb a c then 1 else 0), (fun c b => M c b / sigma).
+  split; [|split].
+  - intros u. right. apply sum_ext. intros c Hc. unfold dot.
+    rewrite (sum_ext r _ (fun a => if Nat.eqb a c then u a else 0)), sum_pick; auto.
+    intros a _. destruct (Nat.eqb a c); ring.
+  - intros v. assert (H := HM v). apply sq_bound in H. destruct (norm_facts r' v) as [_ E].
+    assert (S : sq r (fun c => dot r' (fun b => M c b / sigma) v)
+                = / (sigma * sigma) * sq r (image r' M v)).
+    { unfold sq, dot at 1. unfold dot at 3. rewrite <- sum_scal. apply sum_ext. intros c _.
+      assert (D : dot r' (fun b => M c b / sigma) v = image r' M v c / sigma).
+      { unfold dot, image, Rdiv. rewrite <- sum_scal_r. apply sum_ext. intros. ring. }
+      rewrite D. field. lra. }
+    rewrite S. apply (Rmult_le_reg_l (sigma * sigma)); [apply Rmult_lt_0_compat; exact Hs|].
+    rewrite <- Rmult_assoc, Rinv_r, Rmult_1_l by (apply Rgt_not_eq, Rmult_lt_0_compat; exact Hs).
+    rewrite <- E. lra.
+  - intros a b Ha Hb.
+    rewrite (sum_ext r _ (fun c => if Nat.eqb c a then M c b else 0)).
+    + symmetry. apply (sum_pick r a (fun c => M c b)), Ha.
+    + intros c _. rewrite (Nat.eqb_sym a c). destruct (Nat.eqb c a); field; lra.
 Qed.
 
 (* A product through M, in singular coordinates. *)
@@ -131,8 +163,8 @@ Proof.
   set (k := fun j => dot d a (image r' C (v j)) + g j).
   set (l := rows d r r' A a C c u v f g).
   assert (Ball : forall s (q : nat) (W x : nat -> nat -> R),
-            orthonormal m s W -> in_ball s (x q) -> sq m (fun e => dot s (W e) (x q)) <= 1).
-  { intros s q W x HW Hx. apply Rle_trans with (1 := bessel m s W (x q) HW).
+            contraction m s W -> in_ball s (x q) -> sq m (fun e => dot s (W e) (x q)) <= 1).
+  { intros s q W x HW Hx. apply Rle_trans with (1 := HW (x q)).
     apply sq_bound in Hx. lra. }
   assert (Hl : forall i j, l i j
     = sum m (fun e => kappa e * (y i e * z j e)) + (dot d (point r A a (u i)) c + f i) + k j).

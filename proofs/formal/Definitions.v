@@ -4,8 +4,8 @@
 Require Import Reals.
 Require Import Sum Softmax Vectors.
 Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape NormRow
-  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Tokens
-  Kernel Capacity CapTokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
+  Temperature Schedules Sink SoftCap Heads Rotation Gains Cover Budget Simplex SimplexAttained
+  Tokens Kernel Capacity CapTokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
 Open Scope R_scope.
 
 Goal forall f, sum 0 f = 0. reflexivity. Qed.
@@ -49,6 +49,12 @@ reflexivity. Qed.
 Goal scale = fun s x c => s c * x c. reflexivity. Qed.
 Goal commutes = fun m s theta =>
   forall p, (p < m)%nat -> s (2 * p)%nat = s (S (2 * p)) \/ theta p = 0. reflexivity. Qed.
+Goal gains_le = fun h g g' theta phi G => forall p, (p < h)%nat ->
+  (forall c e, (c = 2 * p \/ c = S (2 * p))%nat -> (e = 2 * p \/ e = S (2 * p))%nat ->
+     Rabs (g c) * Rabs (g' e) <= G) \/
+  theta p = 0 /\ phi p = 0 /\
+  forall c, (c = 2 * p \/ c = S (2 * p))%nat -> Rabs (g c) * Rabs (g' c) <= G. reflexivity. Qed.
+Goal unit = fun c e => if Nat.eqb e c then 1 else 0. reflexivity. Qed.
 Goal shares = fun r M a w c b =>
   if Nat.ltb b r then M c b / sqrt w else a c / sqrt (1 - w). reflexivity. Qed.
 Goal modulus = fun d q k => Rabs (dot d q k) / sqrt (INR d). reflexivity. Qed.
@@ -60,8 +66,10 @@ Goal corner = fun n i b =>
   sqrt (INR n / (INR n - 1)) * ((if Nat.eqb b i then 1 else 0) - / INR n). reflexivity. Qed.
 Goal orthonormal = fun m r U => forall c e, (c < m)%nat -> (e < m)%nat ->
   sum r (fun a => U c a * U e a) = if Nat.eqb e c then 1 else 0. reflexivity. Qed.
+Goal contraction = fun m r U => forall u,
+  sq m (fun c => sum r (fun a => U c a * u a)) <= sq r u. reflexivity. Qed.
 Goal singular = fun m r r' M kappa => (forall c, (c < m)%nat -> 0 <= kappa c) /\
-  exists U V, orthonormal m r U /\ orthonormal m r' V /\
+  exists U V, contraction m r U /\ contraction m r' V /\
     forall a b, (a < r)%nat -> (b < r')%nat -> M a b = sum m (fun c => kappa c * (U c a * V c b)).
 reflexivity. Qed.
 Goal spectrum_le = fun d r r' m A C bound =>

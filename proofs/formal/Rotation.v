@@ -65,6 +65,19 @@ Proof.
   rewrite !rotate_scaled by assumption. reflexivity.
 Qed.
 
+(* T10 for any S: maps S and T with <T x, S y> = <x, y> that commute with two turns which keep
+   norms, T = S^-1 for symmetric S. *)
+Theorem T10_commuting d (S T turn turn' : (nat -> R) -> nat -> R) q k :
+  (forall x y, dot d (T x) (S y) = dot d x y) ->
+  (forall x, sq d (turn x) = sq d x) -> (forall x, sq d (turn' x) = sq d x) ->
+  (forall c, (c < d)%nat -> T (turn q) c = turn (T q) c) ->
+  (forall c, (c < d)%nat -> S (turn' k) c = turn' (S k) c) ->
+  Rabs (dot d (turn q) (turn' k)) <= norm d (T q) * norm d (S k).
+Proof.
+  intros HST Ht Ht' HT HS. rewrite <- HST, (dot_ext d _ _ _ _ HT HS).
+  apply Rle_trans with (1 := dot_norm d _ _). right. unfold norm. rewrite Ht, Ht'. reflexivity.
+Qed.
+
 (* A bias on pairs that no rotation turns stays where it is. *)
 Lemma rotate_fixed m phi k f :
   (forall p, (p < m)%nat -> phi p = 0 \/ f (2 * p)%nat = 0 /\ f (S (2 * p)) = 0) ->

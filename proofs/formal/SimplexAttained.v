@@ -11,14 +11,6 @@ Definition identity (x : R) (c b : nat) : R := if Nat.eqb b c then x else 0.
 Definition corner (n i b : nat) : R :=
   sqrt (INR n / (INR n - 1)) * ((if Nat.eqb b i then 1 else 0) - / INR n).
 
-(* One term alone. *)
-Lemma sum_pick n i f : (i < n)%nat -> sum n (fun j => if Nat.eqb j i then f j else 0) = f i.
-Proof.
-  intros Hi. rewrite (sum_split n i) by exact Hi. rewrite Nat.eqb_refl.
-  rewrite (sum_ext n _ (fun _ => 0)), sum_const; [ring|].
-  intros j _. destruct (Nat.eqb j i); reflexivity.
-Qed.
-
 (* The identity multiplies each coordinate. *)
 Lemma image_identity n x y c : (c < n)%nat -> image n (identity x) y c = x * y c.
 Proof.

@@ -4,8 +4,8 @@
 Require Import Reals.
 Require Import Sum Softmax Vectors.
 Require Import Energy Convolution Dispersion SetMass EntropyFloor EntropyShape NormRow
-  Temperature Schedules Sink SoftCap Heads Rotation Cover Budget Simplex SimplexAttained Tokens
-  Kernel Capacity CapTokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
+  Temperature Schedules Sink SoftCap Heads Rotation Gains Cover Budget Simplex SimplexAttained
+  Tokens Kernel Capacity CapTokens Level RotaryTokens SphereMean Flat Steep SteepAttained.
 Open Scope R_scope.
 
 (** T1: one item *)
@@ -340,6 +340,38 @@ Theorem T10_branching :
     in_ball r z -> Rabs (dot (2 * h) (rotate theta (image r L z)) (rotate phi k)) <= bound.
 Proof. exact Rotation.T10_branching. Qed.
 
+Theorem T10_commuting :
+  forall (d : nat) (S T turn turn' : (nat -> R) -> nat -> R) (q k : nat -> R),
+    (forall x y : nat -> R, dot d (T x) (S y) = dot d x y) ->
+    (forall x : nat -> R, sq d (turn x) = sq d x) ->
+    (forall x : nat -> R, sq d (turn' x) = sq d x) ->
+    (forall c : nat, (c < d)%nat -> T (turn q) c = turn (T q) c) ->
+    (forall c : nat, (c < d)%nat -> S (turn' k) c = turn' (S k) c) ->
+    Rabs (dot d (turn q) (turn' k)) <= norm d (T q) * norm d (S k).
+Proof. exact Rotation.T10_commuting. Qed.
+
+Theorem T10_gains :
+  forall (h : nat) (g g' theta phi : nat -> R) (G : R) (u v : nat -> R),
+    gains_le h g g' theta phi G ->
+    0 <= G ->
+    in_ball (2 * h) u ->
+    in_ball (2 * h) v ->
+    Rabs (dot (2 * h) (rotate theta (scale g u)) (rotate phi (scale g' v))) <= G.
+Proof. exact Gains.T10_gains. Qed.
+
+Theorem T10_gains_attained :
+  forall (h : nat) (g g' : nat -> R) (p c e : nat),
+    (p < h)%nat ->
+    c = (2 * p)%nat \/ c = S (2 * p) ->
+    e = (2 * p)%nat \/ e = S (2 * p) ->
+    in_ball (2 * h) (unit c) /\
+    in_ball (2 * h) (unit e) /\
+    (exists phi : nat -> R,
+       Rabs
+         (dot (2 * h) (rotate (fun _ : nat => 0) (scale g (unit c)))
+            (rotate phi (scale g' (unit e)))) = Rabs (g c) * Rabs (g' e)).
+Proof. exact Gains.T10_gains_attained. Qed.
+
 (** Cover: an affine image of a ball in an ellipsoid *)
 
 Theorem cover :
@@ -454,6 +486,15 @@ Theorem T12_tokens :
 Proof. exact Tokens.T12_tokens. Qed.
 
 (** T13: the kernel inequality, capacity, contexts *)
+
+Theorem T13_orthonormal :
+  forall (m r : nat) (U : nat -> nat -> R), orthonormal m r U -> contraction m r U.
+Proof. exact Capacity.T13_orthonormal. Qed.
+
+Theorem T13_norm :
+  forall (r r' : nat) (M : nat -> nat -> R) (sigma : R),
+    0 < sigma -> norm_le r r' M sigma -> singular r r r' M (fun _ : nat => sigma).
+Proof. exact Capacity.T13_norm. Qed.
 
 Theorem kernel_inequality :
   forall (n r : nat) (rho : nat -> R) (x : nat -> nat -> R),

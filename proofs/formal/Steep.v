@@ -66,9 +66,9 @@ Lemma singular_rows d r r' m A C c kappa u v f :
 Proof.
   intros [Hk (U & V & HU & HV & HM)].
   exists (fun i e => dot r (U e) (u i)), (fun j e => dot r' (V e) (v j)).
-  assert (Ball : forall s W x, orthonormal m s W -> in_ball s x ->
+  assert (Ball : forall s W x, contraction m s W -> in_ball s x ->
             sq m (fun e => dot s (W e) x) <= 1).
-  { intros s W x HW Hx. apply Rle_trans with (1 := bessel m s W x HW).
+  { intros s W x HW Hx. apply Rle_trans with (1 := HW x).
     apply sq_bound in Hx. lra. }
   split; [intros; apply Ball; assumption|split; [intros; apply Ball; assumption|]].
   intros i j. unfold rows. rewrite !logit_terms.

@@ -93,6 +93,14 @@ Proof.
   - rewrite IH by lia. ring.
 Qed.
 
+(* One term alone. *)
+Lemma sum_pick n i f : (i < n)%nat -> sum n (fun j => if Nat.eqb j i then f j else 0) = f i.
+Proof.
+  intros Hi. rewrite (sum_split n i) by exact Hi. rewrite Nat.eqb_refl.
+  rewrite (sum_ext n _ (fun _ => 0)), sum_const; [ring|].
+  intros j _. destruct (Nat.eqb j i); reflexivity.
+Qed.
+
 (* A term is at most the sum of terms that are not negative. *)
 Lemma sum_term n i f : (i < n)%nat -> (forall j, (j < n)%nat -> 0 <= f j) -> f i <= sum n f.
 Proof.

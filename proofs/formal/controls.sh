@@ -7,7 +7,7 @@ export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")"
 coqc=${COQC:-coqc}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'wait; rm -rf "$work"' EXIT
 
 fail() { echo "controls: $*" >&2; exit 1; }
 
