@@ -2,9 +2,9 @@
 
 In memory, one at a time, two operators of every function of `row`, `entropy`, `capacity` and
 `symbolic` are changed, and the check must notice. What no check can notice, because the change
-leaves the value of the formula alone, is listed with the reason. Run as a program, this file changes
-every operator, sign and number there is, one at a time, and prints what nothing notices; that takes
-minutes.
+leaves the value of the formula alone, is listed with the reason. Run as a program, this file
+changes every operator, sign and number there is, one at a time, and prints what nothing notices;
+that takes minutes.
 """
 
 import numpy as np
