@@ -2,8 +2,9 @@
 
 In memory, one at a time, two operators of every function of `row`, `entropy`, `capacity` and
 `symbolic` are changed, and the check must notice. What no check can notice, because the change
-leaves the value of the formula alone, is listed with the reason. `python tests/formula_mutants.py`
-changes every operator, sign and number there is, and takes minutes.
+leaves the value of the formula alone, is listed with the reason. Run as a program, this file
+changes every operator, sign and number there is, one at a time, and prints what nothing notices;
+that takes minutes.
 """
 
 import numpy as np
@@ -38,6 +39,9 @@ RESPONSIBLE = {
     "norm_spread": ("norm_max_coefficient",),
 }
 CAPACITY = ("log_capacity",)  # one check for all
+
+
+CHECKS_OF_ARGUMENTS = ("_spectrum", "_finished")
 
 
 def responsible(module, function):
@@ -75,16 +79,17 @@ def noticed(module, function, changed):
 
 
 def chosen(module):
-    """The first and the last operator of each function that the check can notice."""
+    """The first and the last operator of each function, or a number where it has none."""
     by_function = {}
     for name, index, _, operator in sites(MODULES[module]):
         _, what = mutant(MODULES[module], name, index)
-        if operator and what not in SAME.get(module, {}):
-            by_function.setdefault(name, []).append((name, index, what))
+        if what not in SAME.get(module, {}) and name not in CHECKS_OF_ARGUMENTS:
+            by_function.setdefault(name, ([], []))[0 if operator else 1].append((name, index, what))
     return [
         (module, *site)
-        for found in by_function.values()
-        for site in dict.fromkeys((found[0], found[-1]))
+        for operators, numbers in by_function.values()
+        for site in dict.fromkeys((operators or numbers)[:: max(1, len(operators) - 1)])
+        if operators or site == numbers[0]
     ]
 
 
@@ -111,3 +116,13 @@ def test_without_a_change_nothing_is_noticed(module):
     same = reloaded(MODULES[module])
     functions = {function for name, function, _, _ in CHOSEN if name == module}
     assert not any(noticed(module, function, same) for function in sorted(functions)[:3])
+
+
+if __name__ == "__main__":
+    for module_name, module_object in MODULES.items():
+        found = [site for site in sites(module_object) if site[0] not in CHECKS_OF_ARGUMENTS]
+        print(module_name, len(found), "changes", flush=True)
+        for function_name, place, line, _ in found:
+            changed_module, change = mutant(module_object, function_name, place)
+            if not noticed(module_name, function_name, changed_module):
+                print(f"  not noticed: {function_name}, line {line}: {change}", flush=True)

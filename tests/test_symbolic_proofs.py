@@ -150,6 +150,11 @@ class TestDeciding:
     def test_a_negative_start_is_not_saved_by_slopes(self):
         assert verdict_of(at_most_from_zero("", 1, x, x, 1)) is Verdict.REFUTED
 
+    @pytest.mark.parametrize("right", [1 / (1 - x), 1 / (x - 2) - 1 / (x - 3), sp.tan(x)])
+    def test_slopes_do_not_reach_across_a_pole(self, right):
+        step = at_most_from_zero("", 0, right, x)
+        assert verdict_of(step) in (Verdict.REFUTED, Verdict.UNDECIDED)
+
     def test_a_sign_is_not_taken_from_a_denominator_that_changes_its_own(self):
         assert verdict_of(at_most("", 0, 1 / (y - 1))) is Verdict.REFUTED
         assert verdict_of(at_most("", 0, x / (1 - x) ** 3)) is Verdict.REFUTED

@@ -79,7 +79,7 @@ def _root(function: Any, low: Any, high: Any) -> sp.Expr:
     with mp.workdps(100):
         left, right = mp.mpf(str(sp.N(low, 100))), mp.mpf(str(sp.N(high, 100)))
         left = left or right * mp.mpf(10) ** -30
-        while right - left > right * mp.mpf(10) ** -85:
+        for _ in range(400):  # halvings: 85 digits of a root as small as 1e-30 of the end
             middle = (left + right) / 2
             left, right = (middle, right) if function(middle) < 0 else (left, middle)
         return sp.Float(str(right), 90)

@@ -125,7 +125,7 @@ def _shows(expression: Any, *, strict: bool) -> bool:
 def _factor_shows(factor: Any, strict: bool) -> bool:
     if factor.is_positive or (factor.is_nonnegative and not strict):
         return True
-    if factor.is_Pow and factor.exp.is_even and factor.base.is_real and not strict:
+    if _is_square(factor) and not strict:
         return True
     if factor.is_Pow and factor.exp.is_integer:
         return _factor_shows(factor.base, strict or bool(factor.exp.is_negative))
@@ -138,9 +138,13 @@ def _factor_shows(factor: Any, strict: bool) -> bool:
 
 def _term_shows(term: Any) -> bool:
     return term.is_nonnegative or all(
-        part.is_nonnegative or (part.is_Pow and part.exp.is_even and part.base.is_real)
-        for part in sp.Mul.make_args(term)
+        part.is_nonnegative or _is_square(part) for part in sp.Mul.make_args(term)
     )
+
+
+def _is_square(part: Any) -> bool:
+    """An even power without a pole: a derivative of one sign says nothing across a pole."""
+    return bool(part.is_Pow and part.exp.is_even and part.exp.is_nonnegative and part.base.is_real)
 
 
 def _values(expression: Any) -> Iterator[Any]:
