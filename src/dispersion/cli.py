@@ -1,4 +1,4 @@
-"""The command line: ``check`` and ``families`` here, others in `planning_cli` and `proving_cli`.
+"""The command line; other commands are in `planning_cli`, `proving_cli` and `figures_cli`.
 
 Exit codes, highest first: 2 for usage and for input or output that cannot be used; 3 when
 something asked for could not be checked; 1 when a ``--fail-on`` verdict occurred; 0 otherwise.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispersion.errors import DispersionError
+from dispersion.figures_cli import figures
 from dispersion.options import read_indices, read_lengths, read_verdicts, reading
 from dispersion.planning_cli import bound, plan
 from dispersion.proving_cli import prove
@@ -284,3 +285,4 @@ def families() -> None:
 cli.add_command(bound)
 cli.add_command(plan)
 cli.add_command(prove)
+cli.add_command(figures)
