@@ -1,4 +1,4 @@
-"""Full attention in float64 NumPy: every logit, every coefficient, every statistic by its definition."""
+"""Full attention in float64 NumPy, and every statistic of a row by its definition."""
 
 from dataclasses import dataclass
 

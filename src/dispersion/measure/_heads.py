@@ -1,10 +1,10 @@
-"""One head: means over all of its queries, and the chosen rows with their gaps."""
+"""One head: its rows block by block, means over all, and the chosen ones with their gaps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Array = Any
     Floats = NDArray[np.float64]
+    Found = dict[str, Any]  # a float or an array of floats for each statistic
 
 ELEMENTS = 2**20  # logits of whole rows held at once
 UNIT = 2.0**-24
@@ -35,6 +36,8 @@ class Layer:
     sizes: Shapes
     begin: int
     scale: float
+    soft_cap: float | None
+    window: int | None
     sinks: NDArray[np.float32]
     key_seen: NDArray[np.bool_] | None
     mask: NDArray[np.bool_] | None
@@ -47,71 +50,118 @@ class HeadFound:
     """What was measured of one head; see `LayerStatistics`."""
 
     rows: int
-    mean: dict[str, Floats]
-    largest: dict[str, Floats]
-    chosen: dict[str, Floats]
+    mean: Found
+    largest: Found
+    chosen: Found
     counts: Floats
     scales: Floats
     token_means: Floats
     errors: float
 
 
-class Sums(NamedTuple):
-    """Over one block of queries: sums and largest values, and how many rows they are of."""
-
-    total: Row
-    largest: Row
-    rows: Array
-    odds: Array  # rows whose log odds are finite
-    later: Array  # (tokens,): rows at or behind each first token
-
-
 def measure(
     layer: Layer, q: Array, k: Array, head: int, chosen: NDArray[np.int64], gaps: Floats
 ) -> HeadFound:
     """Statistics of one head; queries and keys that are no JAX arrays are copied head by head."""
+    query, keys, place = _inputs(layer, q, k, head)
+    size = min(layer.block, layer.sizes.queries)
+    averages = _Averages(layer)
+    alone = {name: np.zeros(0) for name in KEPT}
+    for start in range(0, layer.sizes.queries, size):
+        at = min(start, layer.sizes.queries - size)  # the last block overlaps the one before
+        row = _block(layer.rules, size, query, place, jnp.int32(at), jnp.int32(layer.begin), keys)
+        found = {name: np.asarray(getattr(row, name)) for name in KEPT}
+        averages.add({name: value[start - at :] for name, value in found.items()}, start)
+        here = np.flatnonzero((chosen >= start) & (chosen < start + size))
+        for name, value in found.items():
+            if alone[name].shape != (len(chosen), *value.shape[1:]):
+                alone[name] = np.zeros((len(chosen), *value.shape[1:]))
+            alone[name][here] = value[chosen[here] - at]
+    counts, scales = _gap_counts(layer, query, place, keys, chosen, gaps)
+    product = float(_longest(query, place)) * float(_longest(keys.key, keys.head)) * layer.scale
+    bend = 0.0 if layer.soft_cap is None else 8 * UNIT * layer.soft_cap
+    return HeadFound(
+        rows=averages.rows,
+        mean=averages.mean(),
+        largest={name: averages.largest.get(name, np.float64(np.nan)) for name in KEPT},
+        chosen=alone,
+        counts=counts,
+        scales=scales,
+        token_means=averages.token_means(),
+        errors=(layer.sizes.head_dim + 6) * UNIT * product + bend,
+    )
+
+
+class _Averages:
+    """Sums in float64 over the rows that see a key, and the largest values."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.rows = 0
+        self.largest: Found = {}
+        self._layer = layer
+        self._sums: Found = {}
+        self._odds = 0
+        self._later = np.zeros(len(layer.marks.tokens))
+
+    def add(self, found: dict[str, Any], start: int) -> None:
+        """A block of rows, the first of which is query `start`."""
+        counted = found["items"] > 0
+        self.rows += int(counted.sum())
+        positions = self._layer.begin + start + np.flatnonzero(counted)
+        tokens = self._layer.marks.tokens * self._layer.rules.causal
+        self._later += (positions[:, None] >= tokens[None, :]).sum(0)
+        for name, values in found.items():
+            used = counted
+            if name == "log_odds":
+                used = np.isfinite(values)
+                self._odds += int(used.sum())
+            if not used.any():
+                continue
+            total = np.sum(values[used], axis=0, dtype=np.float64)
+            most = np.max(values[used], axis=0).astype(np.float64)
+            self._sums[name] = self._sums[name] + total if name in self._sums else total
+            self.largest[name] = (
+                np.maximum(self.largest[name], most) if name in self.largest else most
+            )
+
+    def mean(self) -> Found:
+        """Means; nan for log odds where no row's are finite."""
+        return {
+            name: self._sums[name] / (self._odds if name == "log_odds" else self.rows)
+            if name in self._sums
+            else np.float64(np.nan)
+            for name in KEPT
+        }
+
+    def token_means(self) -> Floats:
+        """Mean share of each first token over the rows at or behind it."""
+        own = len(self._layer.marks.names)
+        if not self.rows:
+            return np.full(self._later.shape, np.nan)
+        with np.errstate(invalid="ignore"):
+            means: Floats = self._sums["mass"][own:] / self._later
+        return means
+
+
+def _inputs(layer: Layer, q: Array, k: Array, head: int) -> tuple[Array, Keys, Array]:
+    """Queries, keys and the index of the head among the queries."""
     group = head // layer.sizes.group
-    query, key, places = q, k, (head, group)
-    if not isinstance(q, jax.Array):
-        query, places = _array(q[head : head + 1]), (0, places[1])
-    if not isinstance(k, jax.Array):
-        key, places = _array(k[group : group + 1]), (places[0], 0)
+    query, place = (q, head) if isinstance(q, jax.Array) else (_array(q[head : head + 1]), 0)
+    key, shared = (k, group) if isinstance(k, jax.Array) else (_array(k[group : group + 1]), 0)
     seen = np.ones(layer.sizes.keys, bool) if layer.key_seen is None else layer.key_seen
     keys = Keys(
         key=key,
-        head=jnp.int32(places[1]),
+        head=jnp.int32(shared),
         scale=jnp.float32(layer.scale),
-        sink=jnp.asarray(layer.sinks[head]),
+        sink=jnp.float32(layer.sinks[head]),
+        window=jnp.int32(layer.window or 0),
+        cap=jnp.float32(layer.soft_cap or 0.0),
         seen_before=jnp.asarray(np.concatenate([[0], np.cumsum(seen)]).astype(np.int32)),
         hidden=None if layer.key_seen is None else jnp.asarray(~layer.key_seen),
         mask=None if layer.mask is None else jnp.asarray(layer.mask),
         marks=jnp.asarray(layer.marks.table),
     )
-    tokens = jnp.asarray(layer.marks.tokens.astype(np.int32))
-    size = min(layer.block, layer.sizes.queries)
-    sums, longest = _average(
-        layer.rules, size, layer.begin, query, jnp.int32(places[0]), tokens, keys
-    )
-    rows, odds = (int(np.sum(np.asarray(x), dtype=np.int64)) for x in (sums.rows, sums.odds))
-    total = {name: _sum(getattr(sums.total, name)) for name in KEPT}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = {n: x / (odds if n == "log_odds" else rows) for n, x in total.items()}
-        own = len(layer.marks.names)
-        token_means = total["mass"][own:] / _sum(sums.later)
-    largest = {n: np.max(np.asarray(getattr(sums.largest, n), np.float64), 0) for n in KEPT}
-    alone, counts, scales = _chosen(layer, query, places[0], keys, chosen, gaps)
-    product = float(longest) * layer.scale
-    bend = 0.0 if layer.rules.soft_cap is None else 8 * UNIT * layer.rules.soft_cap
-    return HeadFound(
-        rows=rows,
-        mean=mean,
-        largest=largest,
-        chosen=alone,
-        counts=counts,
-        scales=scales,
-        token_means=token_means,
-        errors=(layer.sizes.head_dim + 6) * UNIT * product + bend,
-    )
+    return query, keys, jnp.int32(place)
 
 
 def _array(value: Any) -> Array:
@@ -119,79 +169,37 @@ def _array(value: Any) -> Array:
     return jnp.asarray(array.astype(np.float32) if array.dtype == np.float64 else array)
 
 
-def _sum(blocks: Array) -> Floats:
-    total: Floats = np.sum(np.asarray(blocks), axis=0, dtype=np.float64)
-    return total
+@partial(jax.jit, static_argnums=(0, 1))
+def _block(
+    rules: Rules, size: int, q: Array, head: Array, at: Array, begin: Array, keys: Keys
+) -> Row:
+    rows = at + jnp.arange(size, dtype=jnp.int32)
+    query = lax.dynamic_slice(q, (head, at, jnp.int32(0)), (1, size, q.shape[2]))[0]
+    return _sweep.sweep(rules, query.astype(jnp.float32), begin + rows, rows, keys)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _average(
-    rules: Rules, size: int, begin: int, q: Array, head: Array, tokens: Array, keys: Keys
-) -> tuple[Sums, Array]:
-    """Sums over every block of queries, and the largest ‖q‖ times the largest ‖k‖."""
-    n = q.shape[1]
-
-    def one(index: Array) -> tuple[Sums, Array]:
-        at = jnp.minimum(index * size, n - size)  # the last block overlaps the one before
-        rows = at + jnp.arange(size, dtype=jnp.int32)
-        query = lax.dynamic_slice(q, (head, at, 0), (1, size, q.shape[2]))[0].astype(jnp.float32)
-        row = _sweep.sweep(rules, query, begin + rows, rows, keys)
-        counted = (rows >= index * size) & (row.items > 0)
-        finite = counted & jnp.isfinite(row.log_odds)
-
-        def over(value: Array, use: Array, empty: float) -> Array:
-            return jnp.where(use.reshape(use.shape + (1,) * (value.ndim - 1)), value, empty)
-
-        def fold(empty: float, how: Any) -> Row:
-            kept = {x: finite if x == "log_odds" else counted for x in Row._fields}
-            return Row(**{x: how(over(getattr(row, x), kept[x], empty), 0) for x in Row._fields})
-
-        later = counted[:, None] & (begin + rows[:, None] >= tokens[None, :] * rules.causal)
-        sums = Sums(
-            total=fold(0, jnp.sum),
-            largest=fold(-jnp.inf, jnp.max)._replace(
-                items=jnp.max(jnp.where(counted, row.items, 0))
-            ),
-            rows=jnp.sum(counted),
-            odds=jnp.sum(finite),
-            later=jnp.sum(later, 0),
-        )
-        return sums, jnp.max(jnp.sum(query * query, 1))
-
-    sums, lengths = lax.map(one, jnp.arange(-(-n // size), dtype=jnp.int32))
-    keys_size = min(rules.key_block, keys.key.shape[1])
-
-    def key_length(index: Array) -> Array:
-        at = jnp.minimum(index * keys_size, keys.key.shape[1] - keys_size)
-        shape = (1, keys_size, keys.key.shape[2])
-        block = lax.dynamic_slice(keys.key, (keys.head, at, 0), shape).astype(jnp.float32)
-        return jnp.max(jnp.sum(block * block, 2))
-
-    key_lengths = lax.map(key_length, jnp.arange(-(-keys.key.shape[1] // keys_size), dtype=jnp.int32))
-    return sums, jnp.sqrt(jnp.max(lengths)) * jnp.sqrt(jnp.max(key_lengths))
+@jax.jit
+def _longest(vectors: Array, head: Array) -> Array:
+    """Largest 2-norm of one head's vectors."""
+    one = lax.dynamic_index_in_dim(vectors, head, keepdims=False).astype(jnp.float32)
+    return jnp.sqrt(jnp.max(jnp.sum(one * one, 1)))
 
 
 @partial(jax.jit, static_argnums=0)
-def _rows(rules: Rules, query: Array, positions: Array, rows: Array, keys: Keys) -> Row:
-    return _sweep.sweep(rules, query, positions, rows, keys)
-
-
-@partial(jax.jit, static_argnums=0)
-def _gaps(rules: Rules, query: Array, positions: Array, rows: Array, keys: Keys) -> Array:
+def _gaps(rules: Rules, q: Array, head: Array, rows: Array, begin: Array, keys: Keys) -> Array:
     """Shape (rows, n): how far each key lies below the row's top; inf where hidden."""
     n = keys.key.shape[1]
     size = min(rules.key_block, n)
+    query = q[head, rows].astype(jnp.float32)
 
     def fill(index: Array, logit: Array) -> Array:
         at = jnp.minimum(index * size, n - size)
-        shape = (1, size, keys.key.shape[2])
-        key = lax.dynamic_slice(keys.key, (keys.head, at, 0), shape)[0].astype(jnp.float32)
-        part = _sweep.logits(rules, query, key, keys.scale)
+        part = _sweep.logits(rules, query, at, size, keys)
         return lax.dynamic_update_slice(logit, part, (jnp.int32(0), at))
 
-    empty = jnp.zeros((query.shape[0], n), jnp.float32)
+    empty = jnp.zeros((rows.shape[0], n), jnp.float32)
     logit = lax.fori_loop(jnp.int32(0), jnp.int32(-(-n // size)), fill, empty)
-    seen = _sweep.visible(rules, positions, jnp.arange(n, dtype=jnp.int32))
+    seen = _sweep.visible(rules, keys.window, begin + rows, jnp.arange(n, dtype=jnp.int32))
     if keys.hidden is not None:
         seen &= ~keys.hidden
     if keys.mask is not None:
@@ -200,30 +208,22 @@ def _gaps(rules: Rules, query: Array, positions: Array, rows: Array, keys: Keys)
     return jnp.where(seen, top - logit, jnp.inf)
 
 
-def _chosen(
-    layer: Layer, q: Array, head: int, keys: Keys, chosen: NDArray[np.int64], gaps: Floats
-) -> tuple[dict[str, Floats], Floats, Floats]:
-    """Rows one by one: their statistics, keys within each gap, accumulation scales."""
-    parts: list[dict[str, Floats]] = []
-    counts, scales = [], []
+def _gap_counts(
+    layer: Layer, q: Array, head: Array, keys: Keys, chosen: NDArray[np.int64], gaps: Floats
+) -> tuple[Floats, Floats]:
+    """Keys within each gap of the top, and accumulation scales, of the chosen rows."""
+    counts, scales = np.zeros((len(chosen), len(gaps))), np.zeros(len(chosen))
     few = max(1, min(len(chosen), 64, ELEMENTS // layer.sizes.keys))
-    padded = np.concatenate([chosen, np.repeat(chosen[-1:], -len(chosen) % few)])
-    for start in range(0, len(padded), few):
-        rows = jnp.asarray(padded[start : start + few].astype(np.int32))
-        query = q[head, rows].astype(jnp.float32)
-        arguments = (layer.rules, query, layer.begin + rows, rows, keys)
-        row = _rows(*arguments)
-        parts.append({name: np.asarray(getattr(row, name), np.float64) for name in KEPT})
-        ordered = np.sort(np.asarray(_gaps(*arguments)), axis=1)
-        counts.append(np.stack([np.searchsorted(x, gaps, side="right") for x in ordered]))
-        scales.append(accumulation_scale(ordered))
-    if not parts:
-        shapes = {"mass": (0, keys.marks.shape[1]), "profile": (0, layer.rules.bins)}
-        empty = {name: np.zeros(shapes.get(name, (0,))) for name in KEPT}
-        return empty, np.zeros((0, len(gaps))), np.zeros(0)
-    n = len(chosen)
-    joined = {name: np.concatenate([part[name] for part in parts])[:n] for name in KEPT}
-    return joined, np.concatenate(counts)[:n].astype(np.float64), np.concatenate(scales)[:n]
+    for start in range(0, len(chosen), few):
+        rows = chosen[start : start + few]
+        padded = np.pad(rows, (0, few - len(rows)), mode="edge").astype(np.int32)
+        begin = jnp.int32(layer.begin)
+        found = _gaps(layer.rules, q, head, jnp.asarray(padded), begin, keys)
+        ordered = np.sort(np.asarray(found)[: len(rows)], axis=1)
+        here = slice(start, start + len(rows))
+        counts[here] = [np.searchsorted(x, gaps, side="right") for x in ordered]
+        scales[here] = accumulation_scale(ordered)
+    return counts, scales
 
 
 def accumulation_scale(ordered: NDArray[np.float32]) -> Floats:
@@ -231,9 +231,7 @@ def accumulation_scale(ordered: NDArray[np.float32]) -> Floats:
 
     N jumps at the gaps, so the supremum is the largest log k/gap_k.
     """
-    known = np.isfinite(ordered[:, 1:])
-    gap = np.where(known, ordered[:, 1:], np.inf).astype(np.float64)
     with np.errstate(divide="ignore"):
-        ratio = np.log(np.arange(2, ordered.shape[1] + 1)) / gap
+        ratio = np.log(np.arange(2, ordered.shape[1] + 1)) / ordered[:, 1:].astype(np.float64)
     scale: Floats = np.max(ratio, axis=1, initial=0.0)
     return np.where(np.isfinite(ordered[:, 0]), scale, np.nan)

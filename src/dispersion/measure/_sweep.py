@@ -27,8 +27,8 @@ class Rules(NamedTuple):
     """What decides which keys a query sees, and how logits are bent; fixed when compiling."""
 
     causal: bool
-    window: int | None
-    soft_cap: float | None
+    windowed: bool
+    capped: bool
     key_block: int
     bins: int  # of the distance profile, 0 for none
 
@@ -40,6 +40,8 @@ class Keys(NamedTuple):
     head: Array  # which key head
     scale: Array
     sink: Array  # logit of the learned sink, -inf for none
+    window: Array  # tokens, where windowed
+    cap: Array  # of the soft cap, where capped
     seen_before: Array  # (n + 1,): how many unhidden keys precede each position
     hidden: Array | None  # (n,) bool: keys hidden from every query
     mask: Array | None  # (queries, n) bool: True where the query sees the key
@@ -79,37 +81,42 @@ def distance_bin(distance: Array) -> Array:
     return 32 - lax.clz(distance.astype(jnp.int32))
 
 
-def visible(rules: Rules, queries: Array, keys: Array) -> Array:
-    """Shape (rows, keys): which positions a query at its position may see."""
-    distance = queries[:, None] - keys[None, :]
+def visible(rules: Rules, window: Array, queries: Array, columns: Array) -> Array:
+    """Shape (rows, columns): which key positions a query at its position may see."""
+    distance = queries[:, None] - columns[None, :]
     seen = jnp.ones(distance.shape, bool)
     if rules.causal:
         seen &= distance >= 0
-    if rules.window is not None:
-        seen &= jnp.abs(distance) < rules.window
+    if rules.windowed:
+        seen &= jnp.abs(distance) < window
     return seen
 
 
-def reach(rules: Rules, queries: Array, n: int) -> tuple[Array, Array]:
+def reach(rules: Rules, window: Array, queries: Array, n: int) -> tuple[Array, Array]:
     """First and past-the-end key position that causality and the window leave each query."""
     first, end = jnp.zeros_like(queries), jnp.full_like(queries, n)
-    if rules.window is not None:
-        first = jnp.clip(queries - rules.window + 1, 0, n)
-        end = jnp.clip(queries + rules.window, 0, n)
+    if rules.windowed:
+        first = jnp.clip(queries - window + 1, 0, n)
+        end = jnp.clip(queries + window, 0, n)
     if rules.causal:
         end = jnp.clip(queries + 1, 0, n)
     return first, end
 
 
-def logits(rules: Rules, query: Array, key: Array, scale: Array) -> Array:
-    """Shape (rows, keys): q·k·scale in float32, soft-capped."""
+def logits(rules: Rules, query: Array, at: Array, size: int, keys: Keys) -> Array:
+    """Shape (rows, size): q·k·scale in float32, soft-capped, with `size` keys from `at` on."""
+    zero = jnp.int32(0)
+    key = lax.dynamic_slice(keys.key, (keys.head, at, zero), (1, size, keys.key.shape[2]))[0]
     product = lax.dot_general(
-        query, key, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST
+        query, key.astype(jnp.float32), (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST
     )
-    product = product * scale
-    if rules.soft_cap is not None:
-        product = rules.soft_cap * jnp.tanh(product / rules.soft_cap)
-    return product
+    product = product * keys.scale
+    if rules.capped:
+        product = keys.cap * jnp.tanh(product / keys.cap)
+    # Behind the barrier everything reads the same rounded logits: XLA would otherwise contract the
+    # product with the scale into top - logit, and the top would not be at a gap of 0.
+    bent: Array = lax.optimization_barrier(product)  # type: ignore[no-untyped-call]
+    return bent
 
 
 def sweep(rules: Rules, query: Array, positions: Array, rows: Array, keys: Keys) -> Row:
@@ -124,7 +131,7 @@ def sweep(rules: Rules, query: Array, positions: Array, rows: Array, keys: Keys)
     """
     n = keys.key.shape[1]
     size = min(rules.key_block, n)
-    first, end = reach(rules, positions, n)
+    first, end = reach(rules, keys.window, positions, n)
     start = State(
         top=jnp.full(positions.shape, START, jnp.float32),
         bottom=jnp.full(positions.shape, -START, jnp.float32),
@@ -138,7 +145,7 @@ def sweep(rules: Rules, query: Array, positions: Array, rows: Array, keys: Keys)
         profile=jnp.zeros((*positions.shape, rules.bins), jnp.float32),
     )
     step = partial(_step, rules, query, positions, rows, keys, size)
-    blocks = lax.div(jnp.min(first), size), lax.div(jnp.max(end) + size - 1, size)
+    blocks = jnp.min(first) // size, (jnp.max(end) + size - 1) // size
     return _finish(lax.fori_loop(*blocks, step, start), keys.sink)
 
 
@@ -156,16 +163,13 @@ def _step(
     begin = index * size
     at = jnp.minimum(begin, n - size)  # the last block overlaps the one before: see `fresh`
     columns = at + jnp.arange(size, dtype=jnp.int32)
-    key = lax.dynamic_slice(keys.key, (keys.head, at, 0), (1, size, keys.key.shape[2]))[0]
-    # Behind the barrier everything reads the same rounded logits: XLA would otherwise contract the
-    # product with the scale into top - logit, and the top would not be at a gap of 0.
-    raw = lax.optimization_barrier(logits(rules, query, key.astype(jnp.float32), keys.scale))
+    raw = logits(rules, query, at, size, keys)
     fresh = columns >= begin
     if keys.hidden is not None:
         fresh &= ~lax.dynamic_slice(keys.hidden, (at,), (size,))
-    seen = visible(rules, positions, columns) & fresh
+    seen = visible(rules, keys.window, positions, columns) & fresh
     if keys.mask is not None:
-        part = lax.dynamic_slice(keys.mask, (0, at), (keys.mask.shape[0], size))
+        part = lax.dynamic_slice(keys.mask, (jnp.int32(0), at), (keys.mask.shape[0], size))
         seen &= part[rows]
         state = state._replace(count=state.count + jnp.sum(seen, 1, dtype=jnp.int32))
     logit = jnp.where(seen, raw, HIDDEN)
@@ -187,7 +191,7 @@ def _step(
     )
     mass = kept.mass
     if keys.marks.shape[1]:
-        marks = lax.dynamic_slice(keys.marks, (at, 0), (size, keys.marks.shape[1]))
+        marks = lax.dynamic_slice(keys.marks, (at, jnp.int32(0)), (size, keys.marks.shape[1]))
         mass += jnp.dot(weight, marks.astype(jnp.float32), precision=lax.Precision.HIGHEST)
     tied = gap <= TIED * jnp.abs(top)[:, None]
     below = jnp.sum(jnp.where(tied, 0.0, weight), 1)

@@ -80,6 +80,7 @@ def layer_statistics(
     begin = reading.offset(query_offset, sizes, causal=causal)
     factor = reading.number("scale", scale, sizes.head_dim**-0.5)
     cap = None if soft_cap is None else reading.number("soft_cap", soft_cap, 1.0)
+    width = None if window is None else min(reading.whole("window", window), sizes.tokens)
     sink = reading.sink_logits(sinks, sizes)
     key_seen = reading.boolean("key_mask", key_mask, (sizes.keys,))
     table = reading.boolean("mask", mask, (sizes.queries, sizes.keys))
@@ -94,12 +95,14 @@ def layer_statistics(
         raise ArgumentError(msg) from None
     rules = _sweep.Rules(
         causal=causal,
-        window=None if window is None else reading.whole("window", window),
-        soft_cap=cap,
+        windowed=width is not None,
+        capped=cap is not None,
         key_block=size,
-        bins=(max(sizes.keys, begin + sizes.queries) - 1).bit_length() + 1,
+        bins=(sizes.tokens - 1).bit_length() + 1,
     )
-    layer = _heads.Layer(rules, sizes, begin, factor, sink, key_seen, table, marked, size)
+    layer = _heads.Layer(
+        rules, sizes, begin, factor, cap, width, sink, key_seen, table, marked, size
+    )
     found = [_heads.measure(layer, q, k, head, chosen, levels) for head in range(sizes.heads)]
     _check(found)
     own = len(marked.names)

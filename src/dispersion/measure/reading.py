@@ -29,6 +29,11 @@ class Shapes:
     head_dim: int
 
     @property
+    def tokens(self) -> int:
+        """A bound on every position, past its end."""
+        return self.keys + self.queries
+
+    @property
     def group(self) -> int:
         """Query heads that share a key head."""
         return self.heads // self.key_heads
@@ -129,7 +134,7 @@ class Marks:
 
     Attributes:
         names: of the sets that the caller asked for.
-        table: shape (keys, sets + tokens): those sets, then one column for each of the first tokens.
+        table: shape (keys, sets + tokens): those sets, then each of the first tokens by itself.
         tokens: key positions of the first tokens.
     """
 

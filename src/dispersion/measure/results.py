@@ -63,7 +63,8 @@ class LayerStatistics:
         rows: shape (H,): queries that see a key; the means are over them.
         mean: shape (H,) each: means over queries. `log_odds` only over those
             where it is finite, nan where there are none.
-        largest: shape (H,) each: largest values over queries, of each statistic by itself.
+        largest: shape (H,) each: largest values over the same queries, each statistic by
+            itself.
         positions: shape (r,): the chosen queries.
         chosen: shape (H, r) each: statistics of the chosen queries.
         gaps: shape (t,): gaps below the top, in logits.
