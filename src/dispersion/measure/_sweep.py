@@ -195,7 +195,7 @@ def _step(
         mass += jnp.dot(weight, marks.astype(jnp.float32), precision=lax.Precision.HIGHEST)
     tied = gap <= TIED * jnp.abs(top)[:, None]
     below = jnp.sum(jnp.where(tied, 0.0, weight), 1)
-    ties = jnp.sum(jnp.where(tied, 1.0, 0.0), 1)
+    ties = jnp.sum(tied, 1, dtype=jnp.float32)
     profile = kept.profile
     if rules.bins:
         profile = _add_profile(rules, profile, weight, below + ties, positions, columns)
