@@ -19,9 +19,17 @@ ALL_KEYS = 32  # key heads where no query heads share one
 SHORT = "4K"
 SCORES = {"h8": "8K", "h16": "16K", "h32": "32K", "h64": "64K"}
 PAIRS = (
-    ("Llama 3 block", style.BLUE, "G_pre_8kv_8k_14k", "G_post_LQK_8kv_8k_14k"),
-    ("OLMo 3 block", style.RED, "H_pre_32kv_8k_11k_SWA", "H_post_LQK_32kv_8k_11k_SWA"),
+    ("Llama 3", style.BLUE, "G_pre_8kv_8k_14k", "G_pre_LQK_8kv_8k_14k", "G_post_LQK_8kv_8k_14k"),
+    (
+        "OLMo 3",
+        style.RED,
+        "H_pre_32kv_8k_11k_SWA",
+        "H_pre_LQK_32kv_8k_11k_SWA",
+        "H_post_LQK_32kv_8k_11k_SWA",
+    ),
 )
+DASHES = ("-", ":", "--")
+VARIANTS = ("no QK norm, norms in front", "layerwise, norms in front", "layerwise, norms behind")
 
 
 def models():
@@ -44,9 +52,10 @@ def line():
     return slope, intercept, np.corrcoef(x, y)[0, 1] ** 2
 
 
-def difference(pair):
+def costs(pair):
+    """Points that layerwise QK norm costs, alone and with norms behind the sublayers."""
     score = {row["hf_name"]: row["score"] for row in models()}
-    return score[pair[2]] - score[pair[3]]
+    return [score[pair[2]] - score[name] for name in pair[3:]]
 
 
 def caption():
@@ -54,22 +63,23 @@ def caption():
     slope, _, r2 = line()
     means = {kind: np.mean([r["score"] for r in rows if r["qknorm"] == kind]) for kind in KINDS}
     inferred = sum(row["hf_inferred"] == "1" for row in rows)
-    first, second = map(difference, PAIRS)
+    (alone, first), (other, second) = map(costs, PAIRS)
     return f"""
     Left: HELMET at {SCORES["h32"]} against how many of four choices a model makes: any QK norm,
     fewer than {ALL_KEYS} key heads, sliding windows, pretraining at {SHORT}. That reading of the
     count is ours; it gives R² = {r2:.3f} over {len(rows)} models (the paper's, quoted:
     {quoted("olmpool_r2"):.2f}) and {slope:.1f} points a choice. Middle: the same by kind of QK
     norm, bars at the means (none {means["none"]:.1f}, layerwise {means["lw"]:.1f}, headwise
-    {means["hw"]:.1f}; the groups differ in the other choices too). Right: two pairs that differ in
-    layerwise QK norm and in where the block's norms sit; the difference at {SCORES["h32"]} is
-    {first:.1f} and {second:.1f} (quoted for adding it to one and removing it from the other:
-    {quoted("olmpool_qknorm_added")} and {quoted("olmpool_qknorm_removed"):+g}). Values come from an
-    unaffiliated site that copies the paper's appendix, not from the paper; {inferred} of the model
-    names were blank there and were inferred from architecture and score (hollow marks). The RULER
-    values of {SUSPECT} (ringed) equal another model's digit for digit and are suspect; its HELMET
-    values are not known to be. Marks are shifted sideways so as not to hide each other. Correlation
-    between a few designs, not a cause.
+    {means["hw"]:.1f}; the groups differ in the other choices too). Right: what QK norm costs two
+    designs. Layerwise QK norm together with norms behind the sublayers costs {first:.1f} and
+    {second:.1f} points at {SCORES["h32"]}, which are the pairs that fit the quoted effects of
+    adding QK norm to one and removing it from the other ({quoted("olmpool_qknorm_added")} and
+    {quoted("olmpool_qknorm_removed"):+g}); QK norm alone, with norms in front, {alone:.1f} and
+    {other:.1f}. Values come from an unaffiliated site that copies the paper's appendix, not from
+    the paper; {inferred} of the model names were blank there and were inferred from architecture
+    and score (hollow marks). The RULER values of {SUSPECT} (ringed) equal another model's digit for
+    digit and are suspect; its HELMET values are not known to be. Marks are shifted sideways so as
+    not to hide each other. Correlation between a few designs, not a cause.
     """
 
 
@@ -107,13 +117,14 @@ def draw():
     middle.set_xticks(range(len(KINDS)), KINDS.values())
     middle.set(ylim=(24, 59), xlim=(-0.5, 2.5), xlabel="QK norm")
     by_name = {row["hf_name"]: row for row in rows}
-    for text, colour, without, with_norm in PAIRS:
-        for name, dash, more in ((without, "-", "no QK norm"), (with_norm, "--", "layerwise")):
+    for text, colour, *names in PAIRS:
+        for name, dash in zip(names, DASHES, strict=True):
             values = [float(by_name[name][key]) for key in SCORES]
-            right.plot(
-                range(len(SCORES)), values, dash, marker="o", color=colour, label=f"{text}, {more}"
-            )
+            right.plot(range(len(SCORES)), values, dash, marker="o", color=colour)
+        right.plot([], [], "o", color=colour, label=text)
+    for dash, text in zip(DASHES, VARIANTS, strict=True):
+        right.plot([], [], dash, color=style.BLACK, label=text)
     right.set_xticks(range(len(SCORES)), SCORES.values())
-    right.set(xlabel="HELMET length, tokens", ylabel="HELMET, points", ylim=(24, 64))
+    right.set(xlabel="HELMET length, tokens", ylabel="HELMET, points", ylim=(18, 64))
     right.legend(loc="lower left")
     return canvas

@@ -14,6 +14,7 @@ FIGURE = Figure(
     theorems="T1, T5",
     seconds=1,
     recompute_seconds=500,
+    trains=True,
 )
 DATA = "max_retrieval.json"
 SEEDS = 5

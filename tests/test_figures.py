@@ -164,6 +164,7 @@ def test_drawing_writes_pictures_and_the_page(tmp_path, monkeypatch, capsys, pin
     [
         (["no_such"], "NAME must be one of bounds_gap, "),
         (["--seeds", "2"], "--seeds goes with --recompute"),
+        (["ceiling", "--recompute", "--seeds", "3"], "--seeds goes with max_retrieval, which"),
         (["helmet", "--recompute"], "--recompute needs a figure that has results"),
         (["--list", "helmet"], "--list draws nothing"),
         (["--seeds", "0"], "Invalid value for '--seeds'"),

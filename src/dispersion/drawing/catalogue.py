@@ -36,6 +36,7 @@ class Figure:
         theorems: those of this project that it draws, such as "T1, T4"; "-" where none.
         seconds: drawing takes about so long, on one core.
         recompute_seconds: `recompute` takes about so long; 0 where there is none.
+        trains: whether `recompute` runs a training for each of a number of seeds.
     """
 
     title: str
@@ -44,6 +45,7 @@ class Figure:
     theorems: str
     seconds: int
     recompute_seconds: int = 0
+    trains: bool = False
 
 
 @dataclass(frozen=True)

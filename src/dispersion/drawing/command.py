@@ -48,6 +48,10 @@ def run_figures(names: tuple[str, ...], *, recompute: bool, seeds: int | None) -
     if recompute and not any(script.recompute for script in scripts):
         msg = f"--recompute needs a figure that has results of its own. Got {', '.join(names)}."
         raise ArgumentError(msg)
+    if seeds is not None and not any(script.figure.trains for script in scripts):
+        trained = [script.name for script in catalogue.scripts() if script.figure.trains]
+        msg = f"--seeds goes with {', '.join(trained)}, which trains. Got {', '.join(names)}."
+        raise ArgumentError(msg)
     drawn, pinned = style.version(), catalogue.pinned_matplotlib()
     if drawn != pinned:
         note = f"note: matplotlib is {drawn}; the committed pictures come from {pinned}."

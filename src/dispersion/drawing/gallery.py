@@ -17,7 +17,7 @@ INTRODUCTION = """\
 # Figures
 
 Drawn by `dispersion figures`, which also writes this page. Formulas come from the package, results
-from [data](data/README.md), and both are deterministic: the same matplotlib draws the same bytes.
+from [data](data/README.md), and drawing is deterministic: the same matplotlib draws the same bytes.
 
     pip install --group figures -e .
     dispersion figures --list          # names, papers, numbers, seconds
