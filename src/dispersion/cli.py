@@ -1,4 +1,4 @@
-"""The command line: ``check`` and ``families`` here, ``bound`` and ``plan`` in `planning_cli`.
+"""The command line: ``check``, ``families``; `planning_cli` and `measuring_cli` have the others.
 
 Exit codes, highest first: 2 for usage and for input or output that cannot be used; 3 when
 something asked for could not be checked; 1 when a ``--fail-on`` verdict occurred; 0 otherwise.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispersion.errors import DispersionError
+from dispersion.measuring_cli import measure
 from dispersion.options import read_indices, read_lengths, read_verdicts, reading
 from dispersion.planning_cli import bound, plan
 
@@ -276,4 +277,5 @@ def families() -> None:
 
 
 cli.add_command(bound)
+cli.add_command(measure)
 cli.add_command(plan)
