@@ -1,7 +1,7 @@
 """CLIP: a text encoder and an image encoder in one file."""
 
 from dispersion.architectures import clip_text_model, clip_vision_model
-from dispersion.architectures.towers import Tower, family
+from dispersion.architectures.two_towers import Tower, family
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 

@@ -1,7 +1,7 @@
 """SigLIP: a text encoder and an image encoder in one file, both bidirectional."""
 
 from dispersion.architectures import siglip_text_model, siglip_vision_model
-from dispersion.architectures.towers import Tower, family
+from dispersion.architectures.two_towers import Tower, family
 
 _ABSENT = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 
