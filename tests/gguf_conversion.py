@@ -14,10 +14,13 @@ from dispersion.checkpoint import open_checkpoint, to_float64
 
 ARCH = gguf.MODEL_ARCH
 ARCHITECTURES = {
-    "bert": ARCH.BERT, "cohere": ARCH.COMMAND_R, "gemma": ARCH.GEMMA, "gemma2": ARCH.GEMMA2,
+    "bert": ARCH.BERT, "cohere": ARCH.COMMAND_R, "falcon": ARCH.FALCON, "gemma": ARCH.GEMMA,
+    "gemma2": ARCH.GEMMA2, "gpt_bigcode": ARCH.STARCODER, "phi": ARCH.PHI2,
     "gemma3_text": ARCH.GEMMA3, "gpt2": ARCH.GPT2, "gpt_neox": ARCH.GPTNEOX,
-    "gpt_oss": ARCH.GPT_OSS, "granite": ARCH.GRANITE, "llama": ARCH.LLAMA, "mistral": ARCH.LLAMA,
-    "mixtral": ARCH.LLAMA, "nemotron": ARCH.NEMOTRON, "olmo": ARCH.OLMO, "olmo2": ARCH.OLMO2,
+    "gpt_oss": ARCH.GPT_OSS, "granite": ARCH.GRANITE, "jais2": ARCH.JAIS2,
+    "llama": ARCH.LLAMA, "mistral": ARCH.LLAMA,
+    "mixtral": ARCH.LLAMA, "modernbert": ARCH.MODERN_BERT,
+    "nemotron": ARCH.NEMOTRON, "olmo": ARCH.OLMO, "olmo2": ARCH.OLMO2,
     "olmo3": ARCH.OLMO2, "olmoe": ARCH.OLMOE, "phi3": ARCH.PHI3, "qwen2": ARCH.QWEN2,
     "qwen2_moe": ARCH.QWEN2MOE, "qwen3": ARCH.QWEN3, "qwen3_moe": ARCH.QWEN3MOE,
     "roberta": ARCH.BERT, "smollm3": ARCH.SMOLLM3, "stablelm": ARCH.STABLELM,
@@ -26,6 +29,7 @@ ARCHITECTURES = {
 PERMUTED = (ARCH.LLAMA, ARCH.GRANITE, ARCH.SMOLLM3, ARCH.OLMO)
 SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, ARCH.GEMMA3, ARCH.NEMOTRON)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
+LOST += ("decoder.bias",)
 ROBERTA_OFFSET = 2
 
 
@@ -40,6 +44,11 @@ class Model:
         self.width = self.first("hidden_size", "n_embd")
         self.heads = self.first("num_attention_heads", "n_head")
         self.keys = self.config.get("num_key_value_heads") or self.heads
+        if self.arch is ARCH.FALCON:  # the converter reads another key, 1 where there is none
+            grouped = self.config["new_decoder_architecture"]
+            self.keys = self.config["num_kv_heads"] if grouped else 1
+        if self.arch is ARCH.STARCODER:
+            self.keys = 1
         self.head_dim = self.config.get("head_dim") or self.width // self.heads
         rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
         self.rope = dict(rope.get("full_attention", rope))
@@ -57,6 +66,8 @@ class Model:
             if self.arch is ARCH.BERT:
                 name = name.removeprefix("bert.").removeprefix("roberta.")
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+            if self.arch is ARCH.MODERN_BERT:
+                name = name.removeprefix("model.")
             yield name, values
 
 
@@ -82,6 +93,11 @@ def modified(model, name, values):
     if model.arch is ARCH.GPTNEOX and ".query_key_value." in name:
         sides = values.reshape(model.heads, 3, model.head_dim, *values.shape[1:])
         return np.concatenate([sides[:, i].reshape(-1, *values.shape[1:]) for i in range(3)])
+    if model.arch is ARCH.FALCON and ".query_key_value." in name:
+        shape = (model.keys, model.heads // model.keys + 2, model.head_dim, *values.shape[1:])
+        groups = values.reshape(shape)
+        sides = groups[:, :-2], groups[:, -2], groups[:, -1]
+        return np.concatenate([side.reshape(-1, *values.shape[1:]) for side in sides])
     if model.config["model_type"] == "roberta" and name == "embeddings.position_embeddings.weight":
         return values[ROBERTA_OFFSET:]
     return values
@@ -118,6 +134,8 @@ def settings(model, writer):
     config, arch = model.config, model.arch
     writer.add_block_count(model.layers)
     context = model.first("max_position_embeddings", "n_positions")
+    if arch is ARCH.FALCON:
+        context = 2048
     writer.add_context_length(
         context - (ROBERTA_OFFSET if config["model_type"] == "roberta" else 0)
     )
@@ -127,12 +145,12 @@ def settings(model, writer):
     if config.get("head_dim") is not None and arch is not ARCH.GRANITE:
         writer.add_key_length(model.head_dim)
         writer.add_value_length(model.head_dim)
-    if model.theta is not None:
+    if model.theta is not None and arch not in (ARCH.FALCON, ARCH.PHI2):
         writer.add_rope_freq_base(model.theta)
     if (eps := model.first("rms_norm_eps", "norm_eps")) is not None:
         writer.add_layer_norm_rms_eps(eps)
     eps = model.first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
-    if arch in (ARCH.OLMO, ARCH.NEMOTRON):
+    if arch in (ARCH.OLMO, ARCH.NEMOTRON, ARCH.MODERN_BERT):
         eps = 1e-5 if arch is ARCH.OLMO else config["norm_eps"]
     if eps is not None:
         writer.add_layer_norm_eps(eps)
@@ -142,6 +160,12 @@ def settings(model, writer):
     match arch:
         case ARCH.BERT:
             writer.add_causal_attention(False)
+        case ARCH.MODERN_BERT:
+            writer.add_causal_attention(False)
+            writer.add_sliding_window(config["local_attention"])
+            if (period := config.get("global_attn_every_n_layers")) is not None:
+                writer.add_sliding_window_pattern(period)
+            writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
         case ARCH.COMMAND_R:
             writer.add_logit_scale(config["logit_scale"])
             writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
@@ -184,8 +208,8 @@ def rope_settings(model, writer):
     share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
     if arch in PERMUTED:
         writer.add_rope_dimension_count(model.head_dim)
-    elif share is not None:
-        writer.add_rope_dimension_count(int(share * model.head_dim))
+    elif share is not None or arch is ARCH.JAIS2:
+        writer.add_rope_dimension_count(int((share or 1) * model.head_dim))
     if arch is ARCH.PHI3:
         original = rope.get("original_max_position_embeddings") or model.config.get(
             "original_max_position_embeddings"

@@ -260,6 +260,63 @@ def test_key_heads_follow_each_class_where_the_config_is_silent(name):
         changed(name, drop=("num_key_value_heads",))
 
 
+OLD_FALCON = ("num_hidden_layers", "num_attention_heads", "num_kv_heads", "multi_query")
+OLD_FALCON += ("new_decoder_architecture", "rope_parameters", "rope_theta")
+
+
+def old_falcon(name, changes=None, drop=()):
+    """A golden checkpoint with a config as the files' own code had it."""
+    own = {"n_layer": 2, "n_head": 4}
+    if name == "falcon":
+        own |= {"model_type": "RefinedWebModel", "multi_query": True}
+    else:
+        own |= {"model_type": "RefinedWeb", "n_head_kv": 2}
+    drop = [key for key in (*OLD_FALCON, *drop) if key not in (own | (changes or {}))]
+    return changed(name, own | (changes or {}), drop=drop)
+
+
+@pytest.mark.parametrize("name", ["falcon", "falcon__new_decoder"])
+def test_falcons_older_model_types_are_the_same_models(name):
+    found, today = old_falcon(name), changed(name)
+    assert found.family == "falcon"
+    assert len(found.layers) == 2
+    assert not found.refused
+    assert found.model["key_heads"] == today.model["key_heads"]
+    for mine, theirs in zip(found.layers, today.layers, strict=True):
+        assert mine.tensors == theirs.tensors
+        for (*place, head), (*where, expected) in zip(mine.heads(), theirs.heads(), strict=True):
+            assert place == where
+            np.testing.assert_array_equal(head.query.matrix, expected.query.matrix)
+            np.testing.assert_array_equal(head.key.matrix, expected.key.matrix)
+            frequencies = 1e4 ** -(np.arange(4) / 4)
+            np.testing.assert_allclose(head.rotary.frequencies, frequencies, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("falcon", {"multi_query": False}, "multi_query .* must be true"),
+        ("falcon", {"multi_query": None}, "multi_query .* Got None"),
+        ("falcon", {"n_head_kv": 2}, "n_head_kv .* must be absent"),
+        ("falcon", {"alibi": True}, "alibi .* must be false"),
+        ("falcon", {"rope_theta": 5e3}, "rope_theta .* must be absent"),
+        ("falcon__new_decoder", {"parallel_attn": False}, "parallel_attn .* must be true"),
+        ("falcon__new_decoder", {"rope_scaling": {"type": "linear"}}, "rope_scaling"),
+        ("falcon__new_decoder", {"alibi": None}, "alibi .* for model_type RefinedWeb"),
+    ],
+)
+def test_other_variants_of_falcons_older_model_types_are_refused(name, changes, words):
+    with pytest.raises(UnsupportedError, match=words):
+        old_falcon(name, changes)
+
+
+def test_falcons_older_configs_must_have_their_sizes():
+    with pytest.raises(CheckpointError, match="must have n_head_kv"):
+        old_falcon("falcon__new_decoder", {"n_head_kv": None})
+    with pytest.raises(CheckpointError, match="must have n_layer"):
+        old_falcon("falcon", {"n_layer": None, "num_hidden_layers": 2})
+
+
 def test_falcons_layouts_and_norms_follow_the_config():
     modules = {"falcon": 1, "falcon__new_decoder": 2, "falcon__headwise": 3}
     for name, key_heads in modules.items():
@@ -358,3 +415,27 @@ def test_biases_of_vision_encoders_follow_qkv_bias(name):
             if hasattr(side, "bias") and hasattr(side, "heads")
         ]
         assert biased == [config["qkv_bias"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reads"),
+    [
+        ("esm", {}, True),
+        ("esm", {"emb_layer_norm_before": True}, False),
+        ("esm", {"token_dropout": True, "mask_token_id": 2}, True),
+        ("esm", {"token_dropout": True, "mask_token_id": None}, False),
+        ("esm__absolute", {}, False),
+        ("opt", {}, True),
+        ("opt", {"word_embed_proj_dim": 8}, False),
+        ("opt__postnorm", {"word_embed_proj_dim": None}, False),
+    ],
+)
+def test_first_layers_read_token_ids_where_nothing_else_stands_between(name, changes, reads):
+    first = changed(name, changes).layers[0]
+    assert (first.embedding is not None) is reads
+    if changes.get("token_dropout") and reads:
+        assert first.embedding.zeroed == 2
+        assert first.embedding.scale.lower < 0.88 < 1e9 < first.embedding.scale.upper
+        rows = first.embedding.rows(first.embedding.tokens, slice(1, 4))
+        assert np.any(rows[[0, 2]], axis=1).all()
+        assert not np.any(rows[1])

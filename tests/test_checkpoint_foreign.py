@@ -71,3 +71,17 @@ def test_a_bomb_is_refused_by_its_directory(tmp_path, monkeypatch):
     refused(CheckpointError, "would inflate", open_tensors, path)
     np.savez_compressed(path, w=np.random.default_rng(0).standard_normal(1 << 16))
     assert open_tensors(path).read("w").shape == (1 << 16,)
+
+
+@pytest.mark.parametrize("opener", [open_checkpoint, open_tensors])
+def test_a_ctranslate2_model_is_no_pickle(tmp_path, opener):
+    start = b"\6\0\0\0" + b"\x0c\0" + b"WhisperSpec\0" + b"\3\0\0\0"
+    (tmp_path / "config.json").write_text("{}")
+    path = tmp_path / "model.bin"
+    path.write_bytes(start + bytes(80))
+    for given in (path, tmp_path):
+        assert "converted from" in refused(UnsupportedError, "a CTranslate2 model", opener, given)
+    for other in (start[:10], bytes(80), b"\x80\2" + start, start.replace(b"Spec", b"Nope")):
+        path.write_bytes(other)
+        for given in (path, tmp_path):
+            refused(UnsafeFileError, "pickle", opener, given)

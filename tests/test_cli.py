@@ -362,7 +362,9 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["check"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["check", "--help"], ["prove", "--help"], ["check"]]
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     result = python(
         "import sys; from dispersion.cli import main; main(" + repr(arguments) + ");"

@@ -40,20 +40,23 @@ def rope(**changes):
 # What llama.cpp computes with where it differs from the checkpoint. GGUF files have no key for
 # these settings, so that a model converted to one does not have them.
 DROPPED = {
-    "bert": {}, "bert__headless": {}, "cohere": {}, "cohere__qk_norm": {}, "gemma": {},
+    "bert": {}, "bert__headless": {}, "cohere": {}, "cohere__qk_norm": {},
+    "falcon": rope(rope_theta=1e4), "falcon__new_decoder": {"rope_theta": 1e4}, "gemma": {},
     "gemma2": {"query_pre_attn_scalar": 8},
     "gemma3_text": {"query_pre_attn_scalar": 8},
     "gemma3_text__old_dialect": {"query_pre_attn_scalar": 8},
     "gpt2": {}, "gpt2__headless": {"scale_attn_weights": True},
     "gpt2__inverse_layer_idx": {"scale_attn_by_inverse_layer_idx": False},
-    "gpt_neox": {}, "gpt_neox__old_dialect": {},
+    "gpt_bigcode": {}, "gpt_neox": {}, "gpt_neox__old_dialect": {},
     "gpt_oss": rope(truncate=True),
-    "granite": {},
+    "granite": {}, "jais2": {},
     "llama": {}, "llama__bias_sharded_bf16": {}, "llama__llama3rope": {}, "llama__old_dialect": {},
     "llama__yarn": {},
     "mistral": FULL | {"model_type": "llama"},
     "mixtral": FULL,
-    "nemotron": {}, "olmo": {}, "olmo2": {}, "olmo3": {}, "olmoe": {}, "phi3": {},
+    "modernbert": {},
+    "nemotron": {}, "olmo": {}, "olmo2": {}, "olmo3": {}, "olmoe": {},
+    "phi": rope(rope_theta=1e4), "phi3": {},
     "phi3__longrope": {},
     "qwen2": FULL, "qwen2_moe": FULL, "qwen3": {},
     "qwen3__yarn": rope(mscale=None, mscale_all_dim=None),
@@ -184,7 +187,7 @@ def test_every_architecture_is_tested_and_leads_to_a_family():
     assert set(ARCHITECTURES) <= set(gguf.MODEL_ARCH_NAMES.values())
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt_neox", "gpt2", "phi3"])
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "gpt2", "phi3", "falcon__new_decoder"])
 def test_rows_of_quantised_tensors_are_reordered_too(tmp_path, name):
     """Q8_0 where rows have whole blocks of 32 values, F16 elsewhere, as the converters have it."""
     model = Model(DATA / name)
@@ -268,6 +271,13 @@ def changed(tmp_path, name, change=(), tensors=()):
 
 ONES = np.ones(4, np.float32)
 REFUSED = [
+    ("gpt_bigcode", {"attention.head_count_kv": 3}, {}, "has one key head"),
+    ("gpt_bigcode", {"attention.head_count_kv": None}, {}, "has one key head"),
+    ("falcon", {"attention.head_count_kv": 3}, {}, "does not divide the number of heads"),
+    ("falcon", {"rope.dimension_count": 4}, {}, "rotates only a part of its 8"),
+    ("phi", {}, {"blk.0.attn_qkv.weight": np.ones((96, 32), np.float32)}, "attn_qkv"),
+    ("modernbert", {"attention.causal": True}, {}, "only false is read"),
+    ("modernbert", {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, {}, "linear"),
     ("granite", {"rope.scaling.finetuned": False}, {}, "switches the rotation off"),
     ("phi3", {"attention.sliding_window": 6}, {}, "some programs apply and others ignore"),
     ("stablelm", {}, {"blk.0.attn_q_norm.weight": np.ones((4, 8), np.float32)}, "qk_layernorm"),
@@ -337,6 +347,20 @@ def test_an_unknown_tensor_in_a_layer_refuses_its_attention(tmp_path, name, stem
     assert "not known to this family" in module.reason
 
 
+@pytest.mark.parametrize("period", [1, 2, 3])
+def test_full_layers_of_modernbert_come_first_in_their_period(tmp_path, period):
+    path = changed(tmp_path, "modernbert", {"attention.sliding_window_pattern": period})
+    layers = plan(open_checkpoint(path)).layers
+    windows = [next(iter(layer.heads()))[2].window for layer in layers]
+    assert windows == [None, None if period == 1 else 6]
+    path = changed(tmp_path, "modernbert", {"attention.sliding_window": 0})
+    layers = plan(open_checkpoint(path)).layers
+    assert [next(iter(layer.heads()))[2].window for layer in layers] == [None, None]
+    for key in ("rope.freq_base_swa", "attention.causal"):
+        path = changed(tmp_path, "modernbert", {key: None})
+        refused(CheckpointError, key, open_checkpoint, path)
+
+
 ABSURD = [
     ("attention.head_count", 2**31 - 1),
     ("attention.head_count", 10**6),
@@ -368,6 +392,7 @@ ABSURD = [
     ("expert_count", "x"),
 ]
 FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3__longrope"]
+FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 
 @pytest.mark.parametrize(("key", "value"), ABSURD, ids=[f"{k}={v}" for k, v in ABSURD])

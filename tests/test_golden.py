@@ -15,6 +15,7 @@ from dispersion.architectures import families, plan
 from dispersion.auditing import audit
 from dispersion.checkpoint import open_checkpoint
 from dispersion.verdict import Target, Verdict
+from golden.numbering import numbers
 from mechanism_checks import covered
 
 DATA = Path(__file__).parent / "data"
@@ -43,10 +44,21 @@ def audited(name, offsets):
     return {n: audit(DATA / name, [Target(n)], offsets=offsets, jobs=1) for n in lengths}
 
 
+@cache
+def numbered(name):
+    """Number of an attention module of the real model, by module."""
+    return numbers(plan(open_checkpoint(DATA / name)).layers)
+
+
+def by_place(name, heads):
+    """Heads by the number of their module, as in the record, and their index."""
+    return {(numbered(name)[h.module], h.head): h for h in heads}
+
+
 def rows(name, offsets):
     """Length, what was recorded and what is certified, for every head."""
     for n, found in audited(name, offsets).items():
-        certified = {(h.layer, h.head): h for h in found.heads if (name, h.layer) not in UNBOUNDED}
+        certified = by_place(name, [h for h in found.heads if (name, h.layer) not in UNBOUNDED])
         heads = record(name)["heads"]
         assert {(h["layer"], h["head"]) for h in heads} == set(certified)
         for h in heads:
@@ -64,13 +76,13 @@ def partial(name):
 
 @cache
 def first_heads(name):
-    """The first head of each layer that can be read."""
+    """The first head of each attention module that can be read."""
     layers = plan(open_checkpoint(DATA / name)).layers
-    return {layer.layer: next(iter(layer.heads()))[2] for layer in layers}
+    return {layer.module: next(iter(layer.heads()))[2] for layer in layers}
 
 
 def rotations(name):
-    return {layer: head.rotary for layer, head in first_heads(name).items()}
+    return {module: head.rotary for module, head in first_heads(name).items()}
 
 
 def gain_only(name):
@@ -115,11 +127,11 @@ def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
 @pytest.mark.parametrize("name", [n for n in REACHED if rotated(n)])
 def test_exact_offsets_are_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
-        turns = rotations(name)[certified.layer] is not None
+        turns = rotations(name)[certified.module] is not None
         assert certified.spread_kind == ("exact" if turns else "free")
         reached = max(recorded["spread"][str(n)], certified.spread.lower)
         # The last query of a context sees one side only, the bound holds of those that see both.
-        most = 1.05 if first_heads(name)[certified.layer].causal else 1.2
+        most = 1.05 if first_heads(name)[certified.module].causal else 1.2
         assert certified.spread.upper <= most * reached, (n, recorded)
 
 
@@ -128,7 +140,7 @@ def test_witnesses_come_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
         # Not equal: key biases, and norms under QK norm, are not searched to the end.
         least = 0.86 if name == "kolibri1" else 0.9
-        if rotated(name) and not first_heads(name)[certified.layer].causal:
+        if rotated(name) and not first_heads(name)[certified.module].causal:
             least = 0.8
         assert certified.spread.lower >= least * recorded["spread"][str(n)], (n, recorded)
 
@@ -136,7 +148,7 @@ def test_witnesses_come_near_what_ascent_reached(name):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_recorded_contexts_stay_below_the_ceilings(name):
     n = min(audited(name, "free"))
-    certified = {(h.layer, h.head): h for h in audited(name, "exact")[n].heads}
+    certified = by_place(name, audited(name, "exact")[n].heads)
     for context in record(name)["witnesses"]:
         head = certified[context["layer"], context["head"]]
         ceiling = head.results[0].ceiling
@@ -167,10 +179,10 @@ def test_nothing_is_refused_and_every_head_is_answered(name):
 def test_windows_are_those_of_the_real_masks(name):
     shapes = record(name)["lengths"]
     for n, _, certified in rows(name, "free"):
-        visible = shapes[str(n)]["visible"][certified.layer]
+        visible = shapes[str(n)]["visible"][numbered(name)[certified.module]]
         assert visible == min(n, certified.window or n)
         ceiling = rigor.max_coefficient(visible, certified.spread.upper).upper
-        if first_heads(name)[certified.layer].sink is not None:  # it takes a share of its own
+        if first_heads(name)[certified.module].sink is not None:  # it takes a share of its own
             assert certified.results[0].ceiling.upper < ceiling
         else:
             assert certified.results[0].ceiling.upper == pytest.approx(ceiling, rel=1e-12)

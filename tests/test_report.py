@@ -366,7 +366,7 @@ def test_lines_fit_the_width(audit: Audit, width: int) -> None:
 def test_windows_get_a_column_where_they_differ_and_a_sentence_where_not() -> None:
     some = tuple(make_head(i, 0, 8.0, window=512 if i else None) for i in range(2))
     every = tuple(make_head(i, 0, 8.0, window=512) for i in range(2))
-    sentence = "1 head is not stopped at any length up to 2^53, 1 of them within a sliding window."
+    sentence = "1 head is not stopped at any length up to 2^53, 1 of them within a window."
     assert sentence in " ".join(render(make_audit(heads=some)).split())
     assert re.search(r"layer +head +window ", render(make_audit(heads=some)))
     assert "A query sees 512 tokens." in " ".join(render(make_audit(heads=every)).split())

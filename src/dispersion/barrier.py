@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.linalg.lapack import dposv, dpotrf
 
+from dispersion.newton import newton_system
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -141,7 +143,7 @@ class _Batch:
         self.levels = tops + weight * self.size / 2
         self.merit, roots = self._merit(np.arange(len(weight)), self.levels, forms)
         # (aI − M)⁻¹ = EᵀE, E the inverse of the Cholesky factor.
-        self.factors = np.linalg.inv(roots)
+        self.factors = np.asarray(np.linalg.inv(roots), dtype=np.float64)
         self.merit -= np.where(self.used, np.log(self.multipliers), 0.0).sum(axis=1)
 
     def _gap(self, tops: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -219,64 +221,23 @@ class _Batch:
 
     def _newton(self, at: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Newton's move in (a, b, t, λ) and its decrement."""
-        pairs, count = self.pairs, len(at)
-        total = 2 + pairs + self.multipliers.shape[1]
-        hessian = np.zeros((count, total, total))
-        gradient = np.zeros((count, total))
-        inner = slice(2, 2 + pairs)
-        diagonal = np.arange(2, 2 + pairs)
-        offset = 2 + pairs
-        pulls: list[NDArray[np.float64]] = []
-        for side, sign in ((0, 1.0), (1, -1.0)):
-            factor = self.factors[side, at]
-            back = np.swapaxes(factor, 1, 2)
-            inverse = back @ factor
-            square = inverse @ inverse
-            weights = np.exp(sign * self.logs[at])
-            pulled = self.rows[side] @ back
-            pulled *= np.sqrt(np.concatenate([weights] * 2, axis=1))[:, :, None]
-            gradient[:, side] = 1 / self.weight[at] - np.einsum("cii->c", inverse)
-            hessian[:, side, side] = np.einsum("cii->c", square)
-            share = weights * (inverse.reshape(count, -1) @ self.tables[side].T)
-            gradient[:, inner] += sign * share
-            cross = -sign * weights * (square.reshape(count, -1) @ self.tables[side].T)
-            hessian[:, side, inner] = hessian[:, inner, side] = cross
-            pulls.append(pulled)
-            hessian[:, diagonal, diagonal] += share
-            cuts = self.cuts[side]
-            number = cuts.first.shape[1]
-            if number:
-                own = slice(offset, offset + number)
-                first, second = cuts.first[at], cuts.second[at]
-                left, right = first @ inverse, second @ inverse
-                flipped = np.swapaxes(second, 1, 2)
-                mixed = left @ flipped
-                gradient[:, own] = -np.einsum("cjj->cj", mixed)
-                # tr(Z F_i Z F_j) for F = sym(f gᵀ).
-                straight = left @ np.swapaxes(first, 1, 2)
-                hessian[:, own, own] = 0.5 * (
-                    straight * (right @ flipped) + mixed * np.swapaxes(mixed, 1, 2)
-                )
-                touch = np.einsum("cjk,cjk->cj", left, right)
-                hessian[:, side, own] = hessian[:, own, side] = touch
-                slope = pulled @ (factor @ np.swapaxes(first, 1, 2))
-                slope *= pulled @ (factor @ flipped)
-                slope = -sign * (slope[:, :pairs] + slope[:, pairs:])
-                hessian[:, inner, own] = slope
-                hessian[:, own, inner] = np.swapaxes(slope, 1, 2)
-                offset += number
-        for cell in range(count):
-            # One cell at a time stays in cache.
-            hessian[cell, inner, inner] += _pair_squares([pull[cell] for pull in pulls])
-        used, multipliers = self.used[at], self.multipliers[at]
-        index = np.arange(2 + pairs, total)
-        gradient[:, 2 + pairs :] -= np.where(used, 1 / multipliers, 0.0)
-        hessian[:, index, index] += 1 / multipliers**2
-        everything = np.arange(total)
-        hessian[:, everything, everything] *= 1 + 1e-9
-        move = np.stack(
-            [dposv(h.T, -g, lower=1)[1] for h, g in zip(hessian, gradient, strict=True)]
+        hessian, gradient = newton_system(
+            self.rows,
+            self.tables,
+            [(c.first[at], c.second[at]) for c in self.cuts],
+            self.factors[:, at],
+            self.logs[at],
         )
+        rest = slice(2 + self.pairs, None)
+        index = np.arange(2 + self.pairs, gradient.shape[1])
+        gradient[:, :2] += 1 / self.weight[at][:, None]
+        used, multipliers = self.used[at], self.multipliers[at]
+        gradient[:, rest] -= np.where(used, 1 / multipliers, 0.0)
+        hessian[:, index, index] += 1 / multipliers**2
+        everything = np.arange(gradient.shape[1])
+        hessian[:, everything, everything] *= 1 + 1e-9
+        systems = zip(hessian, gradient, strict=True)
+        move = np.stack([dposv(h.T, -g, lower=1)[1] for h, g in systems])
         return move, -np.einsum("ci,ci->c", gradient, move)
 
     def _advance(
@@ -313,25 +274,6 @@ class _Batch:
             size /= 2
         # No step helps: rounding has the last word, and the cell is as good as done.
         self.open[at[waiting]] = False
-
-
-def _pair_squares(pulls: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Σ over sides of ‖U_i U_jᵀ‖² for the two rows U_i of every pair i."""
-    half = len(pulls[0]) // 2
-    straight, crossed = np.zeros((half, half)), np.zeros((half, half))
-    for pull in pulls:
-        first, second = pull[:half], pull[half:]
-        for left, right, total in (
-            (first, first, straight),
-            (second, second, straight),
-            (first, second, crossed),
-        ):
-            squares = left @ right.T
-            squares *= squares
-            total += squares
-    straight += crossed
-    straight += crossed.T
-    return straight
 
 
 def _table(rows: NDArray[np.float64]) -> NDArray[np.float64]:

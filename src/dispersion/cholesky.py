@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf
 
 from dispersion.errors import ArgumentError
@@ -83,7 +84,7 @@ def lambda_max_upper(
     unit = 2.0 ** (math.frexp(top)[1] - 1)
     scaled = matrix / unit
     if guess is None:
-        guess = float(np.linalg.eigvalsh(scaled)[-1])
+        guess = _largest(scaled)
     else:
         guess /= unit
     floor = float(np.max(diagonal)) / unit
@@ -105,6 +106,13 @@ def lambda_max_upper(
     # The trace norm bounds λ_max of any symmetric matrix: always true, rarely tight.
     total = float(np.abs(scaled).sum()) * (1 + gamma(size * size + 8))
     return math.nextafter((total * unit + error) * _UP, math.inf)
+
+
+def _largest(matrix: NDArray[np.float64]) -> float:
+    """About the largest eigenvalue; the others are spared."""
+    last = len(matrix) - 1
+    found = eigh(matrix, eigvals_only=True, subset_by_index=[last, last], check_finite=False)
+    return float(found[0])
 
 
 def norm_upper(vector: NDArray[np.float64]) -> float:

@@ -1,4 +1,4 @@
-"""The command line: ``check`` and ``families`` here, ``bound`` and ``plan`` in `planning_cli`.
+"""The command line; other commands are in `planning_cli`, `proving_cli` and `figures_cli`.
 
 Exit codes, highest first: 2 for usage and for input or output that cannot be used; 3 when
 something asked for could not be checked; 1 when a ``--fail-on`` verdict occurred; 0 otherwise.
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispersion.errors import DispersionError
+from dispersion.figures_cli import figures
 from dispersion.options import read_indices, read_lengths, read_verdicts, reading
 from dispersion.planning_cli import bound, plan
+from dispersion.proving_cli import prove
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,6 +199,11 @@ def cli(ctx: click.Context) -> int | None:
     metavar="FILE",
     help="Keep every finished layer in FILE, and go on from what it holds.",
 )
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Multiply large matrices there by JAX: cpu, gpu, tpu or, say, gpu:1.",
+)
 @click.option("--json", "json_path", metavar="FILE", help="Write JSON to FILE, or - for stdout.")
 @click.option("--csv", "csv_path", metavar="FILE", help="Write CSV to FILE, or - for stdout.")
 @click.option(
@@ -277,3 +284,5 @@ def families() -> None:
 
 cli.add_command(bound)
 cli.add_command(plan)
+cli.add_command(prove)
+cli.add_command(figures)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dispersion.errors import ArgumentError
+from dispersion.contradictions import DEMO, STDOUT, refuse_contradictions
 from dispersion.lengths import DEFAULT_LENGTHS
 from dispersion.verdict import Target, Verdict
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dispersion.verdict import Retrieval
 
 Answer = TypeVar("Answer")
-DEMO = "demo:"
-STDOUT = "-"
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,7 @@ class Request:
     jobs: int | None
     scheduler: str | None
     resume: str | None
+    device: str | None
     json_path: str | None
     csv_path: str | None
     fail_on: frozenset[Verdict] | None
@@ -77,7 +76,7 @@ def run_check(request: Request) -> int:
         ArgumentError: options that do not go together.
         DispersionError: whatever reading, checking or writing raises.
     """
-    _refuse_contradictions(request)
+    refuse_contradictions(request)
     request.ask(DEFAULT_LENGTHS)  # a bad target shows before a file is touched
     with contextlib.ExitStack() as stack:
         json_file = _prepare(request.json_path, stack)
@@ -144,75 +143,6 @@ def _list(rows: dict[str, str]) -> None:
     for name, about in rows.items():
         for line in paragraph(about, _width(), f"  {name:<{column}}  ", " " * (column + 4)):
             click.echo(line)
-
-
-def _refuse_contradictions(request: Request) -> None:
-    given = {
-        "--query-heads": request.query_heads,
-        "--key-heads": request.key_heads,
-        "--scale": request.scale,
-        "--rope": request.rope,
-        "--input-norm": request.input_norm,
-    }
-    if len(request.paths) == 1:
-        for option, value in given.items():
-            if value is not None:
-                msg = f"{option} goes with two weight files; a checkpoint says it itself."
-                raise ArgumentError(msg)
-    elif request.layers is not None:
-        msg = "--layers goes with a checkpoint; two weight files are one layer."
-        raise ArgumentError(msg)
-    if request.dry_run and len(request.paths) == 2:
-        msg = "--dry-run goes with a checkpoint; two weight files are read whole."
-        raise ArgumentError(msg)
-    if request.inputs == "vocabulary" and len(request.paths) == 2:
-        msg = "--inputs vocabulary goes with a checkpoint; two weight files hold no embedding."
-        raise ArgumentError(msg)
-    if request.inputs == "vocabulary" and request.offsets == "exact":
-        msg = "--inputs vocabulary goes with --offsets free: its bounds hold at any angles."
-        raise ArgumentError(msg)
-    if "" in request.paths:
-        msg = "CHECKPOINT must name a file or folder. Got an empty name."
-        raise ArgumentError(msg)
-    shortest = min(request.lengths or DEFAULT_LENGTHS)
-    if request.sink_tokens > shortest:
-        msg = (
-            "--sink-tokens must not exceed --length. "
-            f"Got {request.sink_tokens} of {shortest} tokens."
-        )
-        raise ArgumentError(msg)
-    demos = [path for path in request.paths if path.startswith(DEMO)]
-    if demos and len(request.paths) > 1:
-        msg = f"two arguments are weight files; check one checkpoint at a time. Got {demos[0]}."
-        raise ArgumentError(msg)
-    if request.budget is not None and request.budget != request.budget:
-        msg = "--budget must be a number of seconds. Got nan."
-        raise ArgumentError(msg)
-    if request.budget is not None and request.offsets != "exact":
-        msg = "--budget goes with --offsets exact."
-        raise ArgumentError(msg)
-    for name, chosen in (
-        ("jobs", request.jobs),
-        ("scheduler", request.scheduler),
-        ("resume", request.resume),
-    ):
-        if chosen is not None and (len(request.paths) == 2 or request.inputs == "vocabulary"):
-            msg = f"--{name} goes with one checkpoint and --inputs ball, whose layers are shared."
-            raise ArgumentError(msg)
-    if request.jobs is not None and request.scheduler is not None:
-        msg = "--jobs and --scheduler do not go together: the cluster has its own workers."
-        raise ArgumentError(msg)
-    outputs = [p for p in (request.json_path, request.csv_path) if p]
-    if request.resume and os.path.realpath(request.resume) in map(os.path.realpath, outputs):
-        msg = f"--resume must name a file of its own. Got {request.resume!r} twice."
-        raise ArgumentError(msg)
-    if request.json_path and request.csv_path:
-        if request.json_path == request.csv_path == STDOUT:
-            msg = "--json and --csv cannot both be -; name a file for one of them."
-            raise ArgumentError(msg)
-        if os.path.realpath(request.json_path) == os.path.realpath(request.csv_path):
-            msg = f"--json and --csv must name two files. Got {request.json_path!r} twice."
-            raise ArgumentError(msg)
 
 
 def _run_dry(request: Request, json_file: OutputFile | None, csv_file: OutputFile | None) -> int:
@@ -284,6 +214,7 @@ def _audit(request: Request) -> Audit:
             jobs=request.jobs,
             executor=executor,
             resume=request.resume,
+            device=request.device,
             progress=progress,
             announce=partial(_warn, request),
         )

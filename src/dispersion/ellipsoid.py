@@ -89,7 +89,6 @@ def cover(
             by default.
 
     """
-    width = ball.matrix.shape[1]
     offset = _kept(ball.offset, keep)
     offset_error = _kept(ball.offset_error, keep)
     share = 1.0
@@ -106,7 +105,7 @@ def cover(
         gram = gram + np.outer(offset, offset) / rest
     if offset_error is not None:
         row_error = offset_error if row_error is None else (row_error + offset_error) * _UP
-    coefficient = gamma(width + 16)
+    coefficient = ball.coefficient
     sizes = np.sqrt(np.diag(gram) * (1 + 2 * coefficient)) * _UP
     active = ball.row_sizes > 0 if radius else np.zeros(len(sizes), dtype=np.bool_)
     if offset is not None:

@@ -46,6 +46,9 @@ class EmbeddingInput:
         eps: the ε of the norm.
         positions, types: names of learned tables whose rows are added, or None.
         scale: encloses the factor on token rows, whatever precision a model rounds it to.
+        before: rows of `positions` in front of the first position's, which no token of a context
+            takes.
+        zeroed: the token id whose row a model takes for zeros (ESM's mask), or None.
 
     """
 
@@ -56,6 +59,8 @@ class EmbeddingInput:
     positions: str | None = None
     types: str | None = None
     scale: Enclosure = ONE
+    before: int = 0
+    zeroed: int | None = None
 
     def __post_init__(self) -> None:
         if self.positions is not None and self.scale != ONE:
@@ -88,7 +93,8 @@ class EmbeddingInput:
                 )
                 raise UnsupportedError(msg)
             shape = self.source.info(name).shape
-            if len(shape) != 2 or shape[1] != self.width or shape[0] < 1:
+            least = 1 + (self.before if name == self.positions else 0)
+            if len(shape) != 2 or shape[1] != self.width or shape[0] < least:
                 msg = (
                     f"tensor {shown(name)} must have shape (rows, {self.width}) to fit "
                     f"config.json. Got {shape}."
@@ -103,13 +109,19 @@ class EmbeddingInput:
 
         """
         first = 0 if part is None else part.start
-        return to_float64(self.source.read(name, part), tensor=name, first_row=first)
+        found = to_float64(self.source.read(name, part), tensor=name, first_row=first)
+        if name == self.tokens and self.zeroed is not None:
+            found = np.where(
+                np.arange(first, first + len(found))[:, None] == self.zeroed, 0.0, found
+            )
+        return found
 
     def extras(self) -> States | None:
         """Every position row plus every type row, index position · types + type; None without."""
         if self.positions is None:
             return None
-        total = self.rows(self.positions)
+        rows = self.source.info(self.positions).shape[0]
+        total = self.rows(self.positions, slice(self.before, rows))
         error = np.zeros(len(total))
         if self.types is not None:
             types = self.rows(self.types)

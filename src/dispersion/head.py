@@ -30,6 +30,22 @@ ONE = Enclosure(1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
+class Gram:
+    """A Gram matrix that was computed beforehand (device.py), of one array and no other.
+
+    Attributes:
+        of: the array that it belongs to.
+        value: of @ of.T as computed, float64.
+        coefficient: as `BallImage.coefficient`.
+
+    """
+
+    of: NDArray[np.float64]
+    value: NDArray[np.float64]
+    coefficient: float
+
+
+@dataclass(frozen=True, eq=False)
 class BallImage:
     """The set {radius · matrix @ u + offset : ‖u‖₂ ≤ 1}, an ellipsoid in head space.
 
@@ -42,6 +58,8 @@ class BallImage:
             matrix (gains) stands for a diagonal one.
         offset_error: shape (head_dim,); the same for the entries of `offset`.
         cap: words naming what bounds the input ("input RMSNorm", "headwise QK norm", …).
+        given: the Gram matrix of `matrix`, where somebody computed it already. One of another
+            array is not used.
 
     """
 
@@ -51,6 +69,7 @@ class BallImage:
     row_error: NDArray[np.float64] | None = None
     offset_error: NDArray[np.float64] | None = None
     cap: str = "input norm"
+    given: Gram | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.matrix.ndim != 2:
@@ -80,6 +99,8 @@ class BallImage:
             ArgumentError: an entry overflows float64, or the matrix is not finite.
 
         """
+        if self.given is not None and self.given.of is self.matrix:
+            return self.given.value
         with np.errstate(over="ignore", invalid="ignore"):
             found = np.asarray(self.matrix @ self.matrix.T)
         if not np.all(np.isfinite(found)):
@@ -90,6 +111,18 @@ class BallImage:
             raise ArgumentError(msg)
         return found
 
+    @property
+    def coefficient(self) -> float:
+        """Entry (i, j) of `gram` is off by at most this times the 2-norms of rows i and j.
+
+        That holds with 16 roundings more, such as those of a factor and a sum, but for underflow.
+        """
+        from dispersion.cholesky import gamma
+
+        if self.given is not None and self.given.of is self.matrix:
+            return self.given.coefficient
+        return gamma(self.matrix.shape[1] + 16)
+
     @cached_property
     def row_sizes(self) -> NDArray[np.float64]:
         """Upper bounds on the 2-norms of the rows of the stored matrix, shape (head_dim,).
@@ -97,10 +130,7 @@ class BallImage:
         Never below 2^-480 for a row that is not zero, so that error terms made of them also
         outweigh what underflows in `gram`.
         """
-        from dispersion.cholesky import gamma
-
-        rounding = gamma(self.matrix.shape[1] + 16)
-        sizes = np.sqrt(np.diag(self.gram) * (1 + 2 * rounding)) * (1 + 2.0**-50)
+        sizes = np.sqrt(np.diag(self.gram) * (1 + 2 * self.coefficient)) * (1 + 2.0**-50)
         return np.where(np.any(self.matrix != 0, axis=1), np.maximum(sizes, 2.0**-480), 0.0)
 
     @cached_property
@@ -152,7 +182,8 @@ class Head:
         rotary: the rotation of positions, or None.
         soft_cap: c of l = c·tanh(z/c), or None.
         sink: a learned sink logit added to the denominator, or None.
-        window: number of keys a query can see (the sliding window), or None for all.
+        window: number of keys a query can see (the sliding window, or all positions that there
+            are), or None for all.
         chunked: whether windows do not slide: a query sees the keys of its own chunk of `window`
             tokens up to itself.
         causal: whether a query sees only itself and earlier tokens.

@@ -87,7 +87,7 @@ def head_context(head: Head, n: int, *, seed: int = 0, steps: int = 150) -> Head
         raise ArgumentError(msg)
     if head.query is None or head.key is None or head.reach is None:
         return None
-    share = key_share(head.reach)
+    share = key_share(head.reach.of_keys)
     sides = Side.of(head.query), Side.of(head.key)
     if share <= 0 or not all(side.rank for side in sides):
         return None

@@ -141,6 +141,8 @@ def digest(work: Work) -> str:
         "targets": [asdict(target) for target in work.targets],
         "heads": None if work.heads is None else sorted(work.heads),
         "offsets": work.offsets,
+        # Every device gives the same numbers; the CPU's own code rounds otherwise.
+        "device": work.device is not None,
     }
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -63,7 +63,7 @@ class GramData:
 
     @classmethod
     def of(cls, ball: BallImage) -> GramData:
-        coefficient = gamma(ball.matrix.shape[1] + 16)
+        coefficient = ball.coefficient
         error = np.zeros(ball.head_dim) if ball.row_error is None else ball.row_error
         return cls(ball.gram, ball.row_sizes, coefficient * (1 + 2 * coefficient), error)
 

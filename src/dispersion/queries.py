@@ -260,7 +260,7 @@ def key_states(head: Head, directions: NDArray[np.float64], share: float) -> NDA
     """Hidden states (n, width) whose keys are extreme along `directions`, (n, head_dim)."""
     assert head.key is not None
     assert head.reach is not None
-    reach = head.reach
+    reach = head.reach.of_keys
     wanted = directions @ head.key.matrix
     wanted = wanted / np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-300)
     norm = reach.key_norm

@@ -48,6 +48,8 @@ class Reach:
         bias: shape (width,), the norm's own bias, or None.
         centred: whether the norm before attention removes the mean.
         query_norm, key_norm: the QK norms, or None.
+        keys: where keys are made of another stack's states (cross-attention), those states and the
+            norm behind their projection; else None.
 
     """
 
@@ -58,3 +60,9 @@ class Reach:
     centred: bool = False
     query_norm: QKNorm | None = None
     key_norm: QKNorm | None = None
+    keys: Reach | None = None
+
+    @property
+    def of_keys(self) -> Reach:
+        """The states that keys are made of."""
+        return self if self.keys is None else self.keys

@@ -47,6 +47,8 @@ class Work:
         offsets: "free" or "exact".
         deadline: seconds since the epoch past which exact offsets give way to free ones, or None.
         run: a name of this audit, under which a worker keeps its plan.
+        device: where Gram matrices are multiplied (device.py), opened by every worker; None for
+            this package's own CPU code.
 
     """
 
@@ -57,6 +59,7 @@ class Work:
     offsets: str
     deadline: float | None
     run: str
+    device: str | None = None
 
 
 def run(
@@ -132,12 +135,22 @@ def check_layer(layer: LayerPlan, work: Work) -> list[HeadResult]:
     found = []
     # Small matrices gain nothing from a threaded BLAS.
     with threadpool_limits(1, user_api="blas"):
-        for place, head in heads_of(layer, work.heads):
+        for place, head in _multiplied(heads_of(layer, work.heads), work.device):
             rest = None if work.deadline is None else max(0.0, work.deadline - time.time())
             found.append(
                 check_head(head, work.targets, place=place, offsets=work.offsets, budget=rest)
             )
     return found
+
+
+def _multiplied(
+    heads: Iterator[tuple[Place, Any]], name: str | None
+) -> Iterator[tuple[Place, Any]]:
+    if name is None:
+        return heads
+    from dispersion.device import open_device, with_grams
+
+    return with_grams(heads, open_device(name))
 
 
 def check_task(work: Work, index: int) -> list[HeadResult]:

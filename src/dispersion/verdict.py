@@ -149,7 +149,7 @@ class HeadResult:
         layer, head, kv_head: indices, head counted within the layer.
         spread: encloses the largest reachable spread of a row, in logits.
         paper_spread: the looser product bound of Veličković et al., Prop. 3.1 (upper).
-        window: sliding window in tokens, or None.
+        window: how many keys a query sees at most (sliding window), or None.
         cap: words naming what bounds the head.
         largest_length: per (coefficient, sink_tokens), the largest length not ruled out
             (inf: none is).

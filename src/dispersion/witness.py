@@ -116,7 +116,9 @@ class Witness:
     def inputs(self, length: int) -> NDArray[np.float64]:
         """Hidden states to feed the attention layer, shape (length, width), the query token last.
 
-        The target is the token with the largest logit; every other token takes its smallest.
+        The target is the token with the largest logit; every other token takes its smallest. Where
+        the query token is none of its keys (cross-attention) there is one row more: `length` states
+        that keys are made of, then the query token's.
         Floats near the exact witness: a model reproduces its coefficient to its own precision.
         """
         return _hidden_states(self, length)
@@ -184,7 +186,7 @@ def evaluate(
         return None
     if not biased_witness.possible(head):
         return None
-    share = key_share(head.reach)
+    share = key_share(head.reach.of_keys)
     if share <= 0:
         return None
     queries, keys = GramData.of(head.query), GramData.of(head.key)
@@ -286,13 +288,15 @@ def _hidden_states(witness: Witness, length: int) -> NDArray[np.float64]:
     head = witness.head
     assert head.key is not None
     assert head.reach is not None
-    seen = min(length, witness.visible(length))
-    lags = np.arange(1, seen, dtype=np.int64)
+    # Keys stand at lags 1, 2, …; a query that sees itself is one of them, at lag 0.
+    last = length - 1 if head.self_attention else length
+    seen = witness.visible(length) - (1 if head.self_attention else 0)
+    lags = np.arange(1, seen + 1, dtype=np.int64)
     z, _ = turned(head, witness.point.query, lags, length)
     signs = np.where(lags == witness.target_lag(length), 1.0, -1.0)[:, None]
-    states = np.zeros((length, head.reach.width))
-    states[:] = hidden_state(head.reach, np.zeros(head.reach.width))
+    states = np.zeros((last + 1, head.reach.width))
+    states[:] = hidden_state(head.reach.of_keys, np.zeros(head.reach.width))
     if len(lags):
-        states[length - 1 - lags] = key_states(head, signs * z, witness.share)
+        states[last - lags] = key_states(head, signs * z, witness.share)
     states[-1] = witness.point.hidden
     return states

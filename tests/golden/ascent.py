@@ -49,17 +49,21 @@ class Found:
     value: float
     tokens: Tensor  # (3, width): top key, bottom key, query
     order: list[int]  # which of the three stands at each of the n positions
+    keys: int  # n; in cross-attention the query stands behind them
     z: Tensor  # where the search ended, (1, 3, width)
     plan: Plan  # of one row
 
     def moved(self, n: int) -> Plan:
         """The same offsets at the end of a context of n tokens."""
-        shift = n - len(self.order)
+        shift = n - self.keys
         return Plan(self.plan.head, self.plan.slots, self.plan.positions + shift)
 
 
-def plan(heads: int, visible: Tensor, *, positional: bool, each: int) -> Plan:
-    """Every pair of visible positions (one pair where positions do not matter), `each` times."""
+def plan(heads: int, visible: Tensor, *, positional: bool, each: int, own: bool = True) -> Plan:
+    """Every pair of visible positions (one pair where positions do not matter), `each` times.
+
+    `own` says that the query token is one of its own keys.
+    """
     n = len(visible)
     seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1]
     if positional:
@@ -69,8 +73,9 @@ def plan(heads: int, visible: Tensor, *, positional: bool, each: int) -> Plan:
         seen = seen[-1:]
     rows = [((TOP, BOTTOM), (i, j, n - 1)) for i, j in pairs]
     # the query's own key may be either end; the idle slot stands at the same place as the other
-    rows += [((TOP, QUERY), (j, j, n - 1)) for j in seen]
-    rows += [((QUERY, BOTTOM), (j, j, n - 1)) for j in seen]
+    if own:
+        rows += [((TOP, QUERY), (j, j, n - 1)) for j in seen]
+        rows += [((QUERY, BOTTOM), (j, j, n - 1)) for j in seen]
     rows *= each
     head = torch.arange(heads).repeat_interleave(len(rows))
     slots = torch.tensor([s for s, _ in rows]).repeat(heads, 1)
@@ -178,9 +183,10 @@ def ascend(
     What a shorter context reached stays reachable: `shorter` joins the last rounds.
     """
     n = len(visible)
-    everything = plan(real.heads_in(layer), visible, positional=real.positional, each=1)
+    own, heads = not real.crosses(layer), real.heads_in(layer)
+    everything = plan(heads, visible, positional=real.positional, each=1, own=own)
     each = max(1, min(budget, most) // len(everything.head))
-    everything = plan(real.heads_in(layer), visible, positional=real.positional, each=each)
+    everything = plan(heads, visible, positional=real.positional, each=each, own=own)
     if len(everything.head) > most:
         everything = everything.take(torch.randperm(len(everything.head))[:most].sort().values)
     # a first pass over all pairs of positions, then longer ones over ever fewer
@@ -210,10 +216,10 @@ def in_context(real: Real, layer: int, head: int, z: Tensor, plan: Plan, visible
     order = [filler] * len(visible)
     for slot in sorted(slots - {QUERY}):
         order[int(plan.positions[0, slot])] = slot
-    order[-1] = QUERY
+    order[len(visible) - 1 + real.crosses(layer) :] = [QUERY]
     tokens = real.states(layer, raw(real, layer, z))[0]
     value = context_spread(real, layer, head, tokens, order, visible)
-    return Found(value, tokens, order, z, plan)
+    return Found(value, tokens, order, len(visible), z, plan)
 
 
 def context_row(real: Real, layer: int, head: int, tokens: Tensor, order: list[int]) -> Tensor:
@@ -249,7 +255,7 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
         call = real.call(layer, states, real.rotation(layer, positions[: len(z)]))
         query, key = grouped(call)
         rows = torch.arange(len(z))
-        q, k = query[rows, head, 1], key[rows, head, 0]
+        q, k = query[rows, head, -1], key[rows, head, 0]
         q, k = (x[:, first].square() + x[:, second].square() for x in (q, k))
         return soft_capped((q * k).clamp(min=1e-300).sqrt().sum(-1) * call["scaling"], call)
 

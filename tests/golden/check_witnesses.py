@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numbering import numbers
 from real import Real, all_float64, last_row, probabilities
 from replay import visible
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dispersion.head import Head
+    from dispersion.reach import Reach
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 MODULES = {  # name: (float64 throughout, dtype, the allowance's name in adversarial.json)
@@ -101,10 +103,12 @@ class Replayed:
 
 def heads(folder: Path) -> Iterator[tuple[int, int, Head]]:
     """Every head of a checkpoint that anything bounds, with its layer and index."""
-    for layer in plan(open_checkpoint(folder)).layers:
+    found = plan(open_checkpoint(folder)).layers
+    number = numbers(found)
+    for layer in found:
         for index, _, head in layer.heads():
             if head.bounded:
-                yield layer.layer, index, head
+                yield number[layer.module], index, head
 
 
 @lru_cache(maxsize=3)
@@ -124,7 +128,7 @@ def row(
         rotation = real.rotation(layer, torch.arange(len(states)).unsqueeze(0))
         call = real.call(layer, inputs, rotation)
         logits = last_row(call)[0, head]
-        seen = visible(real, layer, len(states))
+        seen = visible(real, layer, real.keys(layer, states))
         return probabilities(logits.double().masked_fill(~seen, -torch.inf), call, head)
 
 
@@ -132,10 +136,17 @@ def missed(folder: Path, layer: int, head: Head, states: NDArray[np.float64]) ->
     """How far the module's own norm is from these inputs, fed raw states made for them."""
     real, reach = opened(folder, "exact"), head.reach
     assert reach is not None
-    norm = real.norm(layer)
-    if norm is None:
+    if (norm := real.norm(layer)) is None:
         return 0.0
     states = states / getattr(real.config, "attention_in_multiplier", 1.0)
+    if (other := real.key_norm(layer)) is not None:
+        return max(
+            missed_by(other, reach.of_keys, states[:-1]), missed_by(norm, reach, states[-1:])
+        )
+    return missed_by(norm, reach, states)
+
+
+def missed_by(norm: torch.nn.Module, reach: Reach, states: NDArray[np.float64]) -> float:
     gain = 1.0 if reach.gain is None else reach.gain
     shift = 0.0 if reach.bias is None else reach.bias
     raw = (states - shift) / gain
@@ -200,8 +211,10 @@ def replayed(folder: Path, lengths: list[int] | None = None) -> list[Replayed]:
             if found is None:
                 continue
             states = found.inputs(n)
+            others = slice(None, -1 if head.self_attention else None)
             reached = {
-                name: float(row(folder, name, layer, index, states)[:-1].max()) for name in MODULES
+                name: float(row(folder, name, layer, index, states)[others].max())
+                for name in MODULES
             }
             out.append(
                 Replayed(

@@ -532,6 +532,32 @@ def deepseek(size: Size, **more: Any) -> dict[str, Any]:
     return latent(size, n_routed_experts=2, first_k_dense_replace=size.layers) | more
 
 
+def towers(size: Size, **more: Any) -> dict[str, Any]:
+    """Text and images, each with a layer or two."""
+    small = {"hidden_size": size.head_dim * 2, "num_attention_heads": 2}
+    return {
+        "text_config": bert(size, **small, num_hidden_layers=size.layers // 2),
+        "vision_config": vision(size, **small, **more),
+        "projection_dim": 2,
+    }
+
+
+def whisper(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "num_mel_bins": 2,
+        "d_model": size.hidden // 2,
+        "encoder_layers": size.layers // 2,
+        "decoder_layers": size.layers,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": size.mlp,
+        "decoder_ffn_dim": size.mlp,
+        "max_source_positions": size.learned,
+        "max_target_positions": size.learned,
+    } | {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "decoder_start")}
+
+
 FAMILIES = (
     Family("llama", "Llama", llama),
     Family("qwen3", "Qwen3", lambda s: decoder(s, head_dim=s.head_dim), qk_norm="headwise"),
@@ -777,6 +803,18 @@ FAMILIES = (
         lambda s: esm(s, position_embedding_type="rotary", rope_theta=5000.0),
         head="ForMaskedLM",
     ),
+    Family(
+        "esm__token_dropout",
+        "Esm",
+        lambda s: esm(
+            s,
+            position_embedding_type="rotary",
+            token_dropout=True,
+            layer_norm_eps=1e-6,
+            is_folding_model=False,
+        ),
+        head="Model",
+    ),
     Family("esm__absolute", "Esm", lambda s: esm(s, emb_layer_norm_before=True), head="Model"),
     Family("vit", "ViT", vision, head="ForImageClassification"),
     Family("dinov2", "Dinov2", lambda s: vision(s, qkv_bias=False), head="Model"),
@@ -788,6 +826,10 @@ FAMILIES = (
     ),
     Family("clip_vision_model", "CLIPVision", vision, head="Model"),
     Family("clip_text_model", "CLIPText", bert, head="Model"),
+    Family("siglip_text_model", "SiglipText", bert, head="Model"),
+    Family("clip", "CLIP", towers, head="Model"),
+    Family("siglip", "Siglip", lambda s: towers(s, vision_use_head=False), head="Model"),
+    Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
     Family("glm", "Glm", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=True)),
     Family("glm4", "Glm4", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=False)),
     Family("glm4_moe", "Glm4Moe", lambda s: routed(partial(s, 0.5, attention_bias=True, **few(s)))),
@@ -1226,7 +1268,7 @@ def randomise(model: nn.Module, gain_offset: float, generator: torch.Generator) 
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 value = normal(parameter.shape, 0.4)
-            elif parameter.ndim == 1:
+            elif parameter.ndim < 2:
                 value = torch.exp(normal(parameter.shape, 0.4))
                 flips = torch.rand(parameter.shape, generator=generator) < 0.15
                 value = torch.where(flips, -value, value) - gain_offset

@@ -104,7 +104,7 @@ def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
     parameters = {name: p for name, p in named if not name.startswith("q_a_")}
     for parameter in parameters.values():
         parameter.requires_grad_()
-    states = torch.randn(1, 1, real.width)
+    states = torch.randn(1, 1 + real.crosses(layer), real.width)
     call = real.call(layer, states, real.rotation(layer, torch.zeros(1, 1, dtype=torch.long)))
     if "query" not in call:
         return fused_rows(parameters, real.heads, head)

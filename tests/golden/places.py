@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Place:
+    """An attention module, the norm in front of it, and in cross-attention that of its keys."""
+
+    module: str
+    norm: str
+    keys: str | None = None
 
 
 @dataclass(frozen=True)
@@ -22,6 +34,8 @@ class Places:
         interleaved: whether neighbouring coordinates turn together.
         mark: an attribute that only modules with softmax attention have, where others stand at the
             same place; None where none do.
+        listed: every attention module of a model with several stacks, numbered as layers; the
+            other paths are then not used.
     """
 
     layers: str = "layers"
@@ -33,9 +47,12 @@ class Places:
     query_norm: str = "q_norm"
     interleaved: bool = False
     mark: str | None = None
+    listed: tuple[Place, ...] = ()
 
     def module(self, model: Any, layer: int) -> Any | None:
         """The attention of a layer; None where it has no softmax attention."""
+        if self.listed:
+            return walk(model, self.listed[layer].module)
         try:
             found = walk(model, f"{self.layers}.{layer}.{self.attention}")
         except AttributeError:
@@ -43,6 +60,8 @@ class Places:
         return found if self.mark is None or hasattr(found, self.mark) else None
 
     def norm_of(self, model: Any, layer: int) -> Any | None:
+        if self.listed:
+            return walk(model, self.listed[layer].norm)
         if layer == 0 and self.first is not None:
             return walk(model, self.first)
         if self.norm is None or (layer == 0 and self.behind):
@@ -92,7 +111,35 @@ def places(config: Any) -> Places:
         two = config.new_decoder_architecture and config.num_ln_in_parallel_attn in (None, 2)
         norm = "ln_attn" if two else "input_layernorm"
         return replace(BLOOM, norm=norm)
+    if kind == "whisper":
+        return Places(listed=tuple(whisper(config)))
+    if kind in TWO_TOWERS:
+        return Places(listed=tuple(towers(config)))
     return PLACES.get(kind, Places())
+
+
+def whisper(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
+    for i in range(config.encoder_layers):
+        root = f"encoder.layers.{i}.self_attn"
+        yield Place(root, f"{root}_layer_norm")
+    for i in range(config.decoder_layers):
+        root = f"decoder.layers.{i}."
+        yield Place(f"{root}self_attn", f"{root}self_attn_layer_norm")
+        yield Place(
+            f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
+        )
+
+
+TWO_TOWERS = ("clip", "siglip")
+
+
+def towers(config: Any) -> Iterator[Place]:
+    """The text encoder's layers, then the image encoder's."""
+    for name, part in (("text_model", config.text_config), ("vision_model", config.vision_config)):
+        for i in range(part.num_hidden_layers):
+            root = f"{name}.encoder.layers.{i}."
+            yield Place(f"{root}self_attn", f"{root}layer_norm1")
 
 
 VIT = Places(attention="attention", norm="layernorm_before", base="vit")
@@ -145,6 +192,7 @@ PLACES = {
     "phi": PHI,
     "recurrent_gemma": Places(attention="temporal_block", norm="temporal_pre_norm", mark="scaling"),
     "roberta": replace(BERT, base="roberta"),
+    "siglip_text_model": replace(TOWER, base="text_model"),
     "siglip_vision_model": TOWER,
     "stablelm": PHI,
     "t5": Places(

@@ -17,9 +17,9 @@ from unittest import mock
 import torch
 import transformers
 from biases import answer, arguments, biases
-from places import Places, places
+from places import TWO_TOWERS, Places, places, walk
 from torch import Tensor
-from transformers import AttentionInterface, AutoConfig, AutoModel
+from transformers import AttentionInterface, AutoConfig, AutoModel, SiglipTextModel
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ class Real:
             config.attn_config.clip_qkv = math.inf  # its code cannot run without a limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = AutoModel.from_pretrained(folder, config=config, dtype=dtype)
+            # The one class of ours that AutoModel does not know.
+            kind = SiglipTextModel if config.model_type == "siglip_text_model" else AutoModel
+            model = kind.from_pretrained(folder, config=config, dtype=dtype)
         model = getattr(model, "language_model", model)  # beside a tower for images
         if hasattr(model.config, "num_experts_per_tok"):
             model.set_experts_implementation("eager")  # others know no float64
@@ -135,6 +137,8 @@ class Real:
 
     @property
     def layers(self) -> int:
+        if self.places.listed:
+            return len(self.places.listed)
         return self.config.num_hidden_layers
 
     @property
@@ -143,8 +147,17 @@ class Real:
         return [i for i in range(self.layers) if self.attention(i) is not None]
 
     @property
+    def sizes(self) -> Any:
+        """The config that has the sizes; two towers are made equally wide here."""
+        return self.config.text_config if self.two_towers else self.config
+
+    @property
+    def two_towers(self) -> bool:
+        return self.config.model_type in TWO_TOWERS
+
+    @property
     def heads(self) -> int:
-        return self.config.num_attention_heads
+        return self.sizes.num_attention_heads
 
     def heads_in(self, layer: int) -> int:
         """Query heads of one layer."""
@@ -153,7 +166,7 @@ class Real:
 
     @property
     def width(self) -> int:
-        return self.config.hidden_size
+        return self.sizes.hidden_size
 
     @property
     def rope(self) -> Any | None:
@@ -197,7 +210,10 @@ class Real:
     @property
     def learned(self) -> int | None:
         """The longest context the position table allows."""
-        positions = getattr(self.config, "max_position_embeddings", None)
+        if self.kind == "whisper":
+            assert self.config.max_source_positions == self.config.max_target_positions
+            return int(self.config.max_source_positions)
+        positions = getattr(self.sizes, "max_position_embeddings", None)
         if self.positional or positions is None:
             return None
         # these count positions from the one behind the padding's
@@ -257,6 +273,19 @@ class Real:
         """The norm whose output the attention module reads; None where there is none."""
         return self.places.norm_of(self.model, layer)
 
+    def key_norm(self, layer: int) -> Any | None:
+        """The norm of another stack whose output keys are made of (cross-attention), or None."""
+        place = self.places.listed[layer].keys if self.places.listed else None
+        return None if place is None else walk(self.model, place)
+
+    def crosses(self, layer: int) -> bool:
+        """Whether the last of a sequence of states is the query's and none of the keys'."""
+        return self.key_norm(layer) is not None
+
+    def keys(self, layer: int, states: Any) -> int:
+        """How many keys there are in so many states."""
+        return len(states) - self.crosses(layer)
+
     def bounded(self, layer: int) -> bool:
         """Whether anything caps what the queries and keys of a layer can be."""
         place = self.places.query_norm
@@ -270,6 +299,8 @@ class Real:
         if norm is None:
             return raw
         with self._precision():
+            if (other := self.key_norm(layer)) is not None:
+                return torch.cat((other(raw[..., :-1, :]), norm(raw[..., -1:, :])), dim=-2)
             return norm(raw) * getattr(self.config, "attention_in_multiplier", 1.0)
 
     def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | Tensor | None:
@@ -334,6 +365,8 @@ class Real:
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
                 kwargs["attention_mask"] = torch.zeros(1, 1, 1, states.shape[1], dtype=self.dtype)
+        if self.crosses(layer):
+            kwargs["key_value_states"], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
         if implementation == "eager":
@@ -370,13 +403,21 @@ class Real:
 
     def masks(self, n: int) -> list[Tensor | None]:
         """The additive mask each layer gets from the model for a context of n tokens."""
+        if self.config.model_type == "whisper":
+            return self._masks_of_both(n)
+        if self.two_towers:
+            with torch.no_grad(), self._recording(recorded=True):
+                self.model.text_model(input_ids=torch.zeros(1, n, dtype=torch.long))
+            found = [call["mask"] for call in _calls]
+            _calls.clear()
+            return found + [None] * (self.layers - len(found))
         if not hasattr(self.config, "vocab_size"):
             return [None] * self.layers  # images
         if self.biased:
             return [None] * self.layers  # the last query sees all
         with torch.no_grad(), self._recording(recorded=True):
-            # two models take no embeddings, or not these alone
-            by_ids = self.config.model_type == "clip_text_model"
+            # some models take no embeddings, or not these alone
+            by_ids = self.kind in ("clip_text_model", "siglip_text_model")
             if by_ids or hasattr(self.config, "vocab_size_per_layer_input"):
                 self.model(input_ids=torch.ones(1, n, dtype=torch.long))
             else:
@@ -386,6 +427,18 @@ class Real:
         found = dict(zip(self.attending, (c["mask"] for c in _calls[::each]), strict=True))
         _calls.clear()
         return [found.get(layer) for layer in range(self.layers)]
+
+    def _masks_of_both(self, n: int) -> list[Tensor | None]:
+        """The encoder's, which runs at one length only and hides nothing, then the decoder's."""
+        states = torch.ones(1, n, self.width, dtype=self.dtype)
+        audio = torch.ones(1, self.config.num_mel_bins, 2 * self.learned, dtype=self.dtype)
+        with torch.no_grad(), self._recording(recorded=True):
+            self.model.encoder(audio)
+            assert all(call["mask"] is None for call in _calls)
+            self.model.decoder(inputs_embeds=states, encoder_hidden_states=states)
+        found = [call["mask"] for call in _calls]
+        _calls.clear()
+        return found
 
     def visible(self, n: int) -> list[Tensor]:
         """Per layer, which of the n keys the last query sees; none without softmax attention."""

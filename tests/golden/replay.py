@@ -30,14 +30,16 @@ def replay(
     """
     torch.set_default_dtype(torch.float64)
     states = torch.as_tensor(np.asarray(states, dtype=np.float64))
-    n = len(states)
-    where = torch.arange(n) if positions is None else torch.as_tensor(np.asarray(positions))
+    where = (
+        torch.arange(len(states)) if positions is None else torch.as_tensor(np.asarray(positions))
+    )
     out: dict[str, Any] = {}
     for name, dtype in (("float64", torch.float64), ("float32", torch.float32)):
         real = Real.open(folder, exact=name == "float64", dtype=dtype)
         rotation = real.rotation(layer, where.unsqueeze(0))
         inputs = states.to(dtype).unsqueeze(0)
         with torch.no_grad():
+            n = real.keys(layer, states)
             call = real.call(layer, inputs, rotation)
             logits = last_row(call)[0, head]
             seen = visible(real, layer, n)

@@ -2,9 +2,9 @@
 
     python tests/golden/tokens.py [NAME ...]      # needs the dependency group `golden`
 
-For every checkpoint whose first layer reads token embeddings that can be bounded: CONTEXTS random
-contexts of LENGTH token ids, and for each head of layer 0 the logits of the last token against
-all, before any mask. The whole model runs, embeddings, their scale and learned positions included.
+For every checkpoint with a layer that reads token embeddings and can be bounded: CONTEXTS random
+contexts of LENGTH token ids, and for each of its heads the logits of the last token against all,
+before any mask. The whole model runs, embeddings, their scale and learned positions included.
 `make.py` runs it for the checkpoints that it makes.
 """
 
@@ -33,8 +33,13 @@ def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
     inputs = {"input_ids": torch.tensor([ids])}
     if real.config.model_type in ("bert", "electra"):
         inputs["token_type_ids"] = torch.tensor([types])
+    model = real.model
+    if real.config.model_type == "whisper":
+        model = model.decoder  # what its first layer reads does not hang on the audio
+    if real.two_towers:
+        model = model.text_model
     with torch.no_grad(), real._precision(), real._recording(recorded=True):
-        real.model(**inputs)
+        model(**inputs)
         found = last_row(_calls[0])[0].tolist()
     _calls.clear()
     return found
@@ -42,10 +47,12 @@ def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
 
 def bounded(folder: Path) -> bool:
     """Whether the first layer is bounded over token ids, and not over any input only."""
-    first = plan(open_checkpoint(folder)).layers[0]  # not the model's where that has no softmax
-    if first.layer or first.embedding is None:
+    layers = plan(open_checkpoint(folder)).layers
+    # not the model's first where that has no softmax
+    layer = next((each for each in layers if not each.layer and each.embedding is not None), None)
+    if layer is None:
         return False
-    norm = next(iter(first.heads()))[2].reach.query_norm
+    norm = next(iter(layer.heads()))[2].reach.query_norm
     return norm is None or not norm.centred
 
 
@@ -56,7 +63,7 @@ def contexts(folder: Path) -> list[dict[str, Any]]:
     draw = np.random.default_rng(0)
     found = []
     for _ in range(CONTEXTS):
-        ids = draw.integers(0, real.config.vocab_size, LENGTH).tolist()
+        ids = draw.integers(0, real.sizes.vocab_size, LENGTH).tolist()
         types = draw.integers(0, 2, LENGTH).tolist()
         found.append({"ids": ids, "types": types, "logits": rows(real, ids, types)})
     return found

@@ -59,13 +59,7 @@ def assemble(
         CheckpointError: file and config disagree, or a tensor is missing.
         UnsupportedError: all attention asked for is quantised.
     """
-    if asked is not None and not asked:
-        msg = "layers must name at least one layer. Got none."
-        raise ArgumentError(msg)
-    for index in sorted(asked or ()):
-        if not 0 <= index < layers:
-            msg = f"layers must lie in 0..{layers - 1} for this model. Got {index}."
-            raise ArgumentError(msg)
+    check_asked(asked, layers)
     attending = [i for i in range(layers) if i not in without]
     if not attending:
         msg = f"{shown(checkpoint.source)} must have a layer with softmax attention. Got none."
@@ -84,38 +78,78 @@ def assemble(
     if not attentions:
         msg = f"layers must name a layer that can be read. Got none: {next(iter(unread.values()))}."
         raise UnsupportedError(msg)
-    packed = packed_modules(checkpoint, attentions)
-    for attention in attentions:
-        if attention.module not in packed:
-            check_shapes(checkpoint, attention)
-    if position_table is not None and (name := prefix + position_table) in checkpoint:
-        shape = checkpoint.info(name).shape
+    packed = check_tensors(checkpoint, attentions)
+    if position_table is not None:
         rows = learned_positions if position_rows is None else position_rows
-        if shape[:1] != (rows,):
-            msg = (
-                f"tensor {shown(name)} must have {rows} rows to fit config.json. Got shape {shape}."
-            )
-            raise CheckpointError(msg)
+        check_rows(checkpoint, prefix + position_table, rows)
     sorted_out = account(
         checkpoint.names,
         naming,
         prefix,
         attentions,
         already=packed,
-        quantised=bool(checkpoint.config.get("quantization_config")),
+        quantised=is_quantised(checkpoint),
         without=without,
         unread=unread,
         past=layers,
     )
     return Plan(
         family=family,
-        model=_facts(checkpoint, [a for a in attentions if a.module not in packed], layers)
+        model=read_facts(checkpoint, [a for a in attentions if a.module not in packed], layers)
         | dict(facts),
-        layers=tuple(_layer_plan(checkpoint, a) for a in sorted_out.layers),
+        layers=tuple(layer_plan(checkpoint, a) for a in sorted_out.layers),
         skipped=sorted_out.skipped,
         refused=sorted_out.refused,
         learned_positions=learned_positions,
     )
+
+
+def check_asked(asked: frozenset[int] | None, layers: int) -> None:
+    """Compare the layers asked for with their number in the config.
+
+    Raises:
+        ArgumentError: none is asked for, or one that does not exist.
+    """
+    if asked is not None and not asked:
+        msg = "layers must name at least one layer. Got none."
+        raise ArgumentError(msg)
+    for index in sorted(asked or ()):
+        if not 0 <= index < layers:
+            msg = f"layers must lie in 0..{layers - 1} for this model. Got {index}."
+            raise ArgumentError(msg)
+
+
+def check_tensors(checkpoint: Checkpoint, attentions: list[Attention]) -> dict[str, str]:
+    """Check the shapes of what is used; the modules that are packed → why they are refused.
+
+    Raises:
+        CheckpointError: file and config disagree, or a tensor is missing.
+        UnsupportedError: all attention asked for is quantised.
+    """
+    packed = packed_modules(checkpoint, attentions)
+    for attention in attentions:
+        if attention.module not in packed:
+            check_shapes(checkpoint, attention)
+    return packed
+
+
+def check_rows(checkpoint: Checkpoint, name: str, rows: int | None) -> None:
+    """Compare the rows of a position table, where the file has it, with the config.
+
+    Raises:
+        CheckpointError: they disagree.
+    """
+    if name not in checkpoint:
+        return
+    shape = checkpoint.info(name).shape
+    if shape[:1] != (rows,):
+        msg = f"tensor {shown(name)} must have {rows} rows to fit config.json. Got shape {shape}."
+        raise CheckpointError(msg)
+
+
+def is_quantised(checkpoint: Checkpoint) -> bool:
+    """Whether the config says so."""
+    return bool(checkpoint.config.get("quantization_config"))
 
 
 def split(total: int, parts: int, total_key: str, parts_key: str) -> int:
@@ -130,7 +164,8 @@ def split(total: int, parts: int, total_key: str, parts_key: str) -> int:
     return total // parts
 
 
-def _layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
+def layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
+    """The way from an attention to its heads."""
     return LayerPlan(
         module=attention.module,
         layer=attention.layer,
@@ -147,7 +182,8 @@ def _heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, 
     return attention.heads(checkpoint)
 
 
-def _facts(checkpoint: Checkpoint, attentions: list[Attention], layers: int) -> dict[str, Any]:
+def read_facts(checkpoint: Checkpoint, attentions: list[Attention], layers: int) -> dict[str, Any]:
+    """What a plan says of every model."""
     first = attentions[0]
     norm = "none" if first.query.norm is None else "headwise"
     dtypes = {checkpoint.info(s.weight).dtype for a in attentions for s in (a.query, a.key)}

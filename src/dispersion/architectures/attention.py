@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dispersion.rotary import Rotary
 
     Vector = NDArray[np.float64]
+    Vectors = tuple[Vector | None, Vector | None]
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ class Attention:
             `Reach`; else nothing is witnessed.
         position_bias: from a query head's index to what positions add to its logits, or None.
         embedding: the token embedding that enters this layer, or None for layers after the first.
+        key_input: the norm whose output keys read where they come from another stack
+            (cross-attention), which `causal` then has nothing to say about; None for `input_norm`.
         The other fields are those of `Head`.
     """
 
@@ -129,6 +132,7 @@ class Attention:
     chunked: bool = False
     known_inputs: bool = True
     embedding: EmbeddingInput | None = None
+    key_input: Norm | None = None
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
@@ -149,7 +153,9 @@ class Attention:
                 shapes |= found
         if self.sinks is not None:
             shapes[self.sinks] = (self.query.heads,)
-        return shapes | _norm_shapes(self.input_norm, self.width)
+        for norm in (self.input_norm, self.key_input):
+            shapes |= _norm_shapes(norm, self.width)
+        return shapes
 
     def heads(self, checkpoint: Checkpoint) -> Iterator[tuple[int, int, Head]]:
         """The layer's heads, as the function `heads` yields them."""
@@ -187,6 +193,8 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
         CheckpointError: a weight is not finite; the message names the tensor and the index.
     """
     norm = _vectors(checkpoint, attention.input_norm)
+    before_keys = attention.key_input or attention.input_norm
+    key_side = norm if attention.key_input is None else _vectors(checkpoint, before_keys)
     sinks = (
         None
         if attention.sinks is None
@@ -194,7 +202,7 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
     )
     group = attention.query.heads // attention.key.heads
     for kv_head in range(attention.key.heads):
-        key = _ball(checkpoint, attention, attention.key, kv_head, norm)
+        key = _ball(checkpoint, attention, attention.key, kv_head, before_keys, key_side)
         key_norm = _qk_norm(checkpoint, attention, attention.key, kv_head)
         for head in range(kv_head * group, (kv_head + 1) * group):
             built = Head(
@@ -207,11 +215,12 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
                 window=attention.window,
                 chunked=attention.chunked,
                 causal=attention.causal,
+                self_attention=attention.key_input is None,
                 bias=None if attention.position_bias is None else attention.position_bias(head),
                 growth=attention.growth,
                 reach=_reach(
                     attention,
-                    norm,
+                    (norm, key_side),
                     _qk_norm(checkpoint, attention, attention.query, head),
                     key_norm,
                 )
@@ -224,7 +233,7 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
         del key
 
 
-def _vectors(checkpoint: Checkpoint, norm: Norm | None) -> tuple[Vector | None, Vector | None]:
+def _vectors(checkpoint: Checkpoint, norm: Norm | None) -> Vectors:
     """A norm's stored gain and bias."""
     names = (None, None) if norm is None else (norm.gain, norm.bias)
     gain, bias = (
@@ -255,7 +264,8 @@ def _ball(
     attention: Attention,
     side: Projection,
     head: int,
-    norm: tuple[Vector | None, Vector | None],
+    before: Norm | None,
+    vectors: Vectors,
 ) -> BallImage | None:
     # Read even where a QK norm makes the rows immaterial, so that a nan in them is found.
     weight = _rows(checkpoint, attention, side, head)
@@ -278,14 +288,14 @@ def _ball(
             gain_offset=side.norm.gain_offset,
             bias=norm_bias,
         )
-    if attention.input_norm is None:
+    if before is None:
         return None
     return projection_ball(
         weight,
-        norm=attention.input_norm.kind,
-        gain=norm[0],
-        gain_offset=attention.input_norm.gain_offset,
-        norm_bias=norm[1],
+        norm=before.kind,
+        gain=vectors[0],
+        gain_offset=before.gain_offset,
+        norm_bias=vectors[1],
         bias=bias,
     )
 
@@ -294,10 +304,10 @@ def _query(
     checkpoint: Checkpoint,
     attention: Attention,
     head: int,
-    norm: tuple[Vector | None, Vector | None],
+    norm: Vectors,
 ) -> BallImage | None:
     """One head's queries, the factor of the rotated coordinates included."""
-    ball = _ball(checkpoint, attention, attention.query, head, norm)
+    ball = _ball(checkpoint, attention, attention.query, head, attention.input_norm, norm)
     if ball is None or attention.rotary is None:
         return ball
     return scaled_rows(ball, attention.rotary.pairs.ravel(), attention.rotated_factor)
@@ -323,20 +333,27 @@ def _qk_norm(
 
 def _reach(
     attention: Attention,
-    norm: tuple[Vector | None, Vector | None],
+    vectors: tuple[Vectors, Vectors],
     query_norm: QKNorm | None,
     key_norm: QKNorm | None,
 ) -> Reach:
-    before = attention.input_norm
-    if before is None:
-        return Reach(attention.width, math.inf, query_norm=query_norm, key_norm=key_norm)
-    gain = norm[0]
+    factor = attention.input_factor
+    reach = _states(attention.width, attention.input_norm, vectors[0], factor)
+    if attention.key_input is None:
+        return replace(reach, query_norm=query_norm, key_norm=key_norm)
+    keys = _states(attention.width, attention.key_input, vectors[1], factor)
+    return replace(reach, query_norm=query_norm, keys=replace(keys, key_norm=key_norm))
+
+
+def _states(width: int, norm: Norm | None, vectors: Vectors, factor: float) -> Reach:
+    """The hidden states behind a norm, times a factor, or any where there is none."""
+    if norm is None:
+        return Reach(width, math.inf)
+    gain, bias = vectors
     return Reach(
-        width=attention.width,
-        radius=math.sqrt(attention.width) * attention.input_factor,
-        gain=None if gain is None else gain + before.gain_offset,
-        bias=norm[1],
-        centred=before.kind == "layer",
-        query_norm=query_norm,
-        key_norm=key_norm,
+        width=width,
+        radius=math.sqrt(width) * factor,
+        gain=None if gain is None else gain + norm.gain_offset,
+        bias=bias,
+        centred=norm.kind == "layer",
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dispersion.architectures import windows
 from dispersion.architectures.blocks_reader import BlocksReader
 from dispersion.architectures.plans import Family
+from dispersion.head import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,6 +94,8 @@ class Blocks:
         positions_absent: learned positions where the config does not say.
         tokens: name of the token table without the prefix, or None.
         types: name of the table of token types without the prefix, or None.
+        token_scale: encloses the factor on token rows.
+        zeroed: the token id whose row counts as zeros, or None.
         vary: from a config and the description to the one that the config asks for; raises where
             the config asks for what is not covered.
     """
@@ -135,14 +138,23 @@ class Blocks:
     positions_absent: int | None = None
     tokens: str | None = None
     types: str | None = None
+    token_scale: Enclosure = ONE
+    zeroed: int | None = None
     vary: Callable[[Mapping[str, Any], Blocks], Blocks] | None = None
 
-    def family(self, name: str, class_prefix: str | tuple[str, ...], notes: str) -> Family:
-        """The family of this description, whose model_type is its name."""
+    def family(
+        self,
+        name: str,
+        class_prefix: str | tuple[str, ...],
+        notes: str,
+        *,
+        older: tuple[str, ...] = (),
+    ) -> Family:
+        """The family of this description, whose model_type is its name, or an `older` one."""
         classes = (class_prefix,) if isinstance(class_prefix, str) else class_prefix
 
         def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
             rules = self if self.vary is None else self.vary(checkpoint.config, self)
             return BlocksReader(rules, checkpoint).plan(name, layers)
 
-        return Family(name, (name,), classes, notes, read)
+        return Family(name, (name, *older), classes, notes, read)

@@ -203,6 +203,9 @@ class BlocksReader:
             eps=self.eps,
             positions=None if rules.table is None else prefix + rules.table,
             types=None if rules.types is None else prefix + rules.types,
+            scale=rules.token_scale,
+            before=rules.table_before,
+            zeroed=rules.zeroed,
         )
 
 

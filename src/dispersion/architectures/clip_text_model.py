@@ -4,11 +4,15 @@ from dataclasses import replace
 
 from dispersion.architectures import siglip_vision_model as siglip
 
-FAMILY = replace(
+BLOCKS = replace(
     siglip.BLOCKS,
     eps=1e-5,
     causal=True,
     table="embeddings.position_embedding.weight",
     positions_absent=77,
     tokens="embeddings.token_embedding.weight",
-).family("clip_text_model", "CLIPText", "LayerNorm before attention, causal, learned positions")
+)
+
+FAMILY = BLOCKS.family(
+    "clip_text_model", "CLIPText", "LayerNorm before attention, causal, learned positions"
+)

@@ -5,8 +5,10 @@ from dataclasses import replace
 from dispersion.architectures import siglip_vision_model as siglip
 from dispersion.architectures.ledger import EMBEDDING
 
-FAMILY = replace(
+BLOCKS = replace(
     siglip.BLOCKS,
     eps=1e-5,
     outside={**siglip.BLOCKS.outside, r"pre_layrnorm\.(weight|bias)": EMBEDDING},
-).family("clip_vision_model", "CLIPVision", "as siglip_vision_model")
+)
+
+FAMILY = BLOCKS.family("clip_vision_model", "CLIPVision", "as siglip_vision_model")

@@ -9,7 +9,8 @@ from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks
 from dispersion.architectures.rotations import rope
 from dispersion.checkpoint.text import shown
-from dispersion.config import integer
+from dispersion.config import flag, integer
+from dispersion.enclosure import Enclosure
 from dispersion.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
             msg = f"{key} in config.json is not supported for esm, whose own code ignores it."
             raise UnsupportedError(msg)
     if kind == "rotary":
-        return replace(blocks, rotation=rope())
+        return _tokens(config, replace(blocks, rotation=rope()))
     if kind != "absolute":
         got = shown(repr(kind))
         msg = f"position_embedding_type must be rotary or absolute for esm. Got {got}."
@@ -32,6 +33,24 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     before = integer(config, "pad_token_id", minimum=0) + 1
     table = "embeddings.position_embeddings.weight"
     return replace(blocks, table=table, table_before=before, table_whole=True)
+
+
+def _tokens(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
+    """What the first layer reads.
+
+    With `token_dropout`, zeros for the mask token, and other rows times 0.88 over the share of a
+    context's tokens that are no masks.
+    """
+    dropout = flag(config, "token_dropout", default=False)
+    if flag(config, "emb_layer_norm_before", default=False):
+        return blocks  # a norm of a norm
+    if dropout and config.get("mask_token_id") is None:
+        return blocks  # its own code cannot run
+    blocks = replace(blocks, tokens="embeddings.word_embeddings.weight")
+    if not dropout:
+        return blocks
+    mask = integer(config, "mask_token_id", minimum=0)
+    return replace(blocks, token_scale=Enclosure(0.88 * (1 - 2.0**-20), 2.0**60), zeroed=mask)
 
 
 FAMILY = Blocks(

@@ -15,6 +15,7 @@ from dispersion.architectures.blocks import Blocks, Keys
 from dispersion.architectures.layouts import grouped
 from dispersion.architectures.rotations import rope
 from dispersion.architectures.scales import times
+from dispersion.checkpoint.text import shown
 from dispersion.config import flag, integer
 from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.position_bias import LinearBias
@@ -28,8 +29,14 @@ if TYPE_CHECKING:
 BFLOAT16 = 2.0**-8 + 2.0**-16
 
 
+# The model_types of the files' own code, before transformers had the class: for Falcon 7B and 40B.
+_SINGLE, _GROUPED = "RefinedWebModel", "RefinedWeb"
+
+
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """The layout and the norm by `new_decoder_architecture` and `multi_query`; ALiBi or RoPE."""
+    if config.get("model_type") in (_SINGLE, _GROUPED):
+        return _older(config, blocks)
     if _switch(config, "alibi", default=False):
         # Bounds over token ids know of no biases.
         blocks = replace(blocks, rotation=None, position_bias=_bias, tokens=None)
@@ -65,6 +72,30 @@ def _bias(heads: int, scale: Enclosure, head: int) -> LinearBias:
     return LinearBias(times(in_bfloat16(bloom_slope(heads, head)), scale), BFLOAT16)
 
 
+def _older(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
+    """What the files' own code does with these configs: one variant of each model_type."""
+    kind = config["model_type"]
+    grouped_keys = kind == _GROUPED
+    wanted: dict[str, bool | None] = {"alibi": False, "parallel_attn": True}
+    if not grouped_keys:
+        wanted |= {"multi_query": True, "n_head_kv": None}
+    # It knows no other rotation than the default one.
+    wanted |= dict.fromkeys(("rope_theta", "rope_scaling", "rope_parameters"))
+    for key, value in wanted.items():
+        if config.get(key) is not value:
+            rule = "absent" if value is None else str(value).lower()
+            msg = (
+                f"{key} in config.json must be {rule} for model_type {kind}. "
+                f"Got {shown(repr(config.get(key)))}: not supported."
+            )
+            raise UnsupportedError(msg)
+    keys = Keys(("n_layer",), ("hidden_size", "n_embed"), ("n_head",))
+    if not grouped_keys:
+        return replace(blocks, keys=keys, key_heads=1)
+    integer(config, "n_head_kv")
+    return replace(blocks, keys=keys, key_heads="n_head_kv", norm="ln_attn")
+
+
 def _switch(config: Mapping[str, Any], key: str, *, default: bool) -> bool:
     """A flag whose null the class takes for false."""
     return flag(config, key, default=default and key not in config)
@@ -98,4 +129,5 @@ FAMILY = Blocks(
     "falcon",
     "Falcon",
     "LayerNorm, projections fused in groups, RoPE or ALiBi (added once, before the scale)",
+    older=(_SINGLE, _GROUPED),
 )

@@ -150,11 +150,20 @@ def account(
     says that the model is `quantised`, scales of roundings at run time are skipped. `without` are
     layers that have no softmax attention, `unread` says of others why their attention is refused,
     `past` is the number of layers of the model; what comes after them are draft layers.
+
+    Of attentions in another stack, as well as of several in one layer, each is refused for its own
+    tensors.
     """
     used = {name for attention in attentions for name in attention.tensors}
-    asked = {attention.layer: attention for attention in attentions}
-    parents = {name.rpartition(".")[0] for name in used}
-    layer = re.compile(rf"^{re.escape(prefix + naming.stack)}\.(\d+)\.(.+)$")
+    stack = prefix + naming.stack
+    asked: dict[int, list[Attention]] = {}
+    parents: dict[str, list[Attention]] = {}
+    for attention in attentions:
+        if attention.module.startswith(f"{stack}."):
+            asked.setdefault(attention.layer, []).append(attention)
+        for name in attention.tensors:
+            parents.setdefault(name.rpartition(".")[0], []).append(attention)
+    layer = re.compile(rf"^{re.escape(stack)}\.(\d+)\.(.+)$")
     skipped: Counter[tuple[str, str]] = Counter()
     already, unread = already or {}, unread or {}
     attending = (naming.module, *naming.near)
@@ -164,6 +173,11 @@ def account(
         match = layer.match(name)
         if match is None:
             reason = _match(naming.outside, name.removeprefix(prefix))
+            readers = parents.get(name.rpartition(".")[0])
+            if reason is None and readers and name.startswith(prefix):
+                for attention in readers:
+                    refused.setdefault(attention.module, unknown(name))
+                continue
             if reason is None and (module := _attention_module(name)):
                 pattern = _starred(module)
                 refused.setdefault(pattern, "attention outside the supported layers")
@@ -171,13 +185,13 @@ def account(
             skipped[_starred(name), reason or OTHER] += 1
             continue
         index, rest = int(match[1]), match[2]
-        pattern = f"{prefix}{naming.stack}.*.{_starred(rest)}"
+        pattern = f"{stack}.*.{_starred(rest)}"
         if past is not None and index >= past:
             skipped[pattern, DRAFT] += 1
             continue
         if index in without:
             if _QUERY_OR_KEY.fullmatch(unpacked(rest).removeprefix(f"{naming.module}.")):
-                whole = f"{prefix}{naming.stack}.{index}.{naming.module}"
+                whole = f"{stack}.{index}.{naming.module}"
                 refused.setdefault(
                     whole, f"{shown(name)} in a layer that config.json says has none"
                 )
@@ -195,21 +209,22 @@ def account(
         if index not in asked:
             skipped[pattern, NOT_ASKED] += 1
             continue
-        if unpacked(name) in used and asked[index].module in already:
+        whole = unpacked(name)
+        if whole in used and any(a.module in already and whole in a.tensors for a in asked[index]):
             continue  # its module is refused for it
         if reason := _match(naming.refused or {}, rest):
             module = _attention_module(rest) or rest
-            refused.setdefault(f"{prefix}{naming.stack}.*.{module}", reason)
+            refused.setdefault(f"{stack}.*.{module}", reason)
             continue
         near = any(rest.startswith(f"{m}.") for m in attending)
         elsewhere = _FEED_FORWARD.search(rest) or _attention_module(rest)
         telling = _TELLING.search(rest) and not elsewhere
         if near or telling or name.rpartition(".")[0] in parents:
-            refused.setdefault(
-                asked[index].module, f"tensor {shown(name)} is not known to this family"
-            )
+            own = [a for a in asked[index] if name.startswith(f"{a.module}.")]
+            for attention in own or asked[index]:
+                refused.setdefault(attention.module, unknown(name))
         elif module := _attention_module(rest):
-            whole = f"{prefix}{naming.stack}.{index}.{module}"
+            whole = f"{stack}.{index}.{module}"
             refused.setdefault(whole, "attention that is not known to this family")
         else:
             skipped[pattern, OTHER] += 1
@@ -218,6 +233,11 @@ def account(
         tuple(Skipped(name, reason, count) for (name, reason), count in skipped.items()),
         tuple(Refused(name, reason) for name, reason in refused.items()),
     )
+
+
+def unknown(name: str) -> str:
+    """Why a tensor beside those that are used refuses their module."""
+    return f"tensor {shown(name)} is not known to this family"
 
 
 def _match(reasons: Mapping[str, str], name: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks
-from dispersion.config import flag
+from dispersion.config import flag, integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,9 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """`do_layer_norm_before` and `layer_norm_elementwise_affine` of the config."""
     if not flag(config, "layer_norm_elementwise_affine", default=True):
         blocks = replace(blocks, norm_parts=())
+    width = integer(config, "hidden_size", 768)
+    if integer(config, "word_embed_proj_dim", width) != width:
+        blocks = replace(blocks, tokens=None)  # a projection stands between
     if flag(config, "do_layer_norm_before", default=True):
         return blocks
     # What the first layer reads, token plus position, no norm caps.
@@ -25,7 +28,7 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
         r"final_layer_norm\.(weight|bias)": ledger.UNASKED,
     }
     inside = INSIDE | behind
-    return replace(blocks, norm="final_layer_norm", post_norm=True, inside=inside)
+    return replace(blocks, norm="final_layer_norm", post_norm=True, inside=inside, tokens=None)
 
 
 INSIDE = {
@@ -42,6 +45,7 @@ FAMILY = Blocks(
     table="embed_positions.weight",
     table_before=2,
     positions_absent=2048,
+    tokens="embed_tokens.weight",
     vary=vary,
     inside=INSIDE,
     outside={

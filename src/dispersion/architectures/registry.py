@@ -14,6 +14,7 @@ from dispersion.architectures import (
     bitnet,
     bloom,
     chameleon,
+    clip,
     clip_text_model,
     clip_vision_model,
     codegen,
@@ -98,6 +99,8 @@ from dispersion.architectures import (
     recurrent_gemma,
     roberta,
     seed_oss,
+    siglip,
+    siglip_text_model,
     siglip_vision_model,
     smollm3,
     solar_open,
@@ -106,6 +109,7 @@ from dispersion.architectures import (
     t5,
     vaultgemma,
     vit,
+    whisper,
 )
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
 from dispersion.architectures.quantised import refuse_methods
@@ -126,6 +130,7 @@ FAMILIES: tuple[Family, ...] = tuple(
         bitnet,
         bloom,
         chameleon,
+        clip,
         clip_text_model,
         clip_vision_model,
         codegen,
@@ -210,6 +215,8 @@ FAMILIES: tuple[Family, ...] = tuple(
         recurrent_gemma,
         roberta,
         seed_oss,
+        siglip,
+        siglip_text_model,
         siglip_vision_model,
         smollm3,
         solar_open,
@@ -218,6 +225,7 @@ FAMILIES: tuple[Family, ...] = tuple(
         t5,
         vaultgemma,
         vit,
+        whisper,
     )
 )
 

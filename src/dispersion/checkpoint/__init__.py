@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dispersion.checkpoint.dtypes import to_float64
 from dispersion.checkpoint.float8 import with_scales
 from dispersion.checkpoint.folder import INDEX, read_config, weights_file
-from dispersion.checkpoint.foreign import foreign_file
+from dispersion.checkpoint.foreign import ctranslate2, foreign_file
 from dispersion.checkpoint.numpy_files import open_npy, open_npz
 from dispersion.checkpoint.pickles import is_pickle_name, refuse_pickle, unsafe
 from dispersion.checkpoint.regular import regular_size
@@ -122,7 +122,7 @@ def _entries(file: Path, also: str) -> dict[str, Entry]:
     if file.suffix.lower() == ".safetensors":
         return read_header(file)
     if is_pickle_name(file):
-        raise UnsafeFileError(unsafe(file))
+        raise ctranslate2(file) or UnsafeFileError(unsafe(file))
     if known := foreign_file(file):
         raise known
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dispersion.checkpoint.foreign import foreign_folder
+from dispersion.checkpoint.foreign import ctranslate2, foreign_folder
 from dispersion.checkpoint.pickles import is_pickle_name, unsafe_folder
 from dispersion.checkpoint.regular import read_bytes
 from dispersion.checkpoint.text import parse_object, reason, shown
@@ -51,7 +51,7 @@ def weights_file(folder: Path) -> Path:
             raise CheckpointError(msg)
     pickles = [p for p in files if is_pickle_name(p) and not p.name.startswith(NOT_WEIGHTS)]
     if pickles:
-        raise UnsafeFileError(unsafe_folder(folder, pickles))
+        raise ctranslate2(pickles[0]) or UnsafeFileError(unsafe_folder(folder, pickles))
     if known := foreign_folder(folder, [path.name for path in every]):
         raise known
     holds = shown(", ".join(by_name)) if by_name else "nothing"

@@ -83,6 +83,35 @@ FORMATS = (
 )
 
 
+CTRANSLATE2 = Format(
+    "a CTranslate2 model",
+    (),
+    (),
+    "fuses and quantises projections in a layout of its own",
+    "Give the checkpoint that it was converted from.",
+)
+
+
+def ctranslate2(path: Path) -> DispersionError | None:
+    """The error that refuses a CTranslate2 model.bin, which is told by its first bytes, or None.
+
+    They are a version and the name of a model specification with its length, such as WhisperSpec.
+    """
+    try:
+        if not path.is_file():  # a pipe would wait for a writer
+            return None
+        with path.open("rb") as file:
+            start = file.read(64)
+    except OSError:
+        return None
+    if len(start) < 8 or not 1 <= int.from_bytes(start[:4], "little") <= 32:
+        return None
+    name = start[6 : 6 + int.from_bytes(start[4:6], "little")]
+    if name.endswith(b"Spec\0") and name[:-1].isalnum():
+        return _error(path, CTRANSLATE2)
+    return None
+
+
 def foreign_file(path: Path) -> DispersionError | None:
     """The error that refuses a single file of a known format, or None."""
     for known in FORMATS:

@@ -54,7 +54,9 @@ def open_gguf(path: Path, source: str) -> Checkpoint:
         if name in tensors
     }
     shapes = {name: stored.shape for name, stored in tensors.items()}
-    config = translate(metadata, str(path), Contents(shapes, factors))
+    contents = Contents(shapes, factors)
+    config = translate(metadata, str(path), contents)
+    names = architecture.names_in(contents)
     order = Order(
         architecture.rows,
         {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]},
@@ -64,7 +66,7 @@ def open_gguf(path: Path, source: str) -> Checkpoint:
     for name, stored in tensors.items():
         if name in FACTORS:  # now part of the configuration
             continue
-        spelled = architecture.names.hugging_face(name)
+        spelled = names.hugging_face(name)
         if spelled in renamed:
             msg = (
                 f"{shown(path)}: {shown(name)} and {shown(renamed[spelled].name)} mean one tensor."

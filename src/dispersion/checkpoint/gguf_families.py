@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dispersion.checkpoint.gguf_metadata import Contents, Metadata
+    from dispersion.checkpoint.gguf_names import Names
 
     Config = Mapping[str, Any]
     Settings = Callable[[Metadata, Config, Contents], dict[str, Any]]
@@ -36,6 +37,7 @@ class Architecture:
         model_type: the family that reads it.
         settings: further keys of its config, from metadata, config so far and tensors.
         names: its tensor names.
+        names_with: a stem within a layer, and the names of files that have it.
         rows: how rows of query and key projections lie in the file: "pairs" where rotated pairs
             are neighbours, "by side" where all queries come first, then all keys and all values,
             "transposed" where Hugging Face stores [in, out].
@@ -51,6 +53,7 @@ class Architecture:
     model_type: str
     settings: Settings | None = None
     names: names.Names = names.DECODER
+    names_with: tuple[str, Names] | None = None
     rows: Rows = "as they are"
     eps: tuple[str, str] | None = RMS
     reads: tuple[str, ...] = ()
@@ -59,6 +62,12 @@ class Architecture:
     factors: tuple[str, ...] = ()
     local_base: bool = False
     head_is_share: bool = False
+
+    def names_in(self, found: Contents) -> Names:
+        """The names of a file with these tensors."""
+        if self.names_with is not None and found.any(f"{self.names_with[0]}.weight"):
+            return self.names_with[1]
+        return self.names
 
 
 def _llama(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
@@ -172,6 +181,28 @@ def _gpt_neox(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]
     }
 
 
+def _falcon(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """One key head is a group of all queries."""
+    if config["num_attention_heads"] % config["num_key_value_heads"]:
+        meta.refuse("attention.head_count_kv", "which does not divide the number of heads")
+    return {
+        "new_decoder_architecture": True,
+        "num_kv_heads": config["num_key_value_heads"],
+        "num_ln_in_parallel_attn": 2 if found.any("attn_norm_2.weight") else 1,
+        "bias": found.any("attn_qkv.bias"),
+    }
+
+
+def _starcoder(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    if config["num_key_value_heads"] != 1:
+        meta.refuse("attention.head_count_kv", "but this architecture has one key head")
+    return {"multi_query": True, **_positions(meta, config, found)}
+
+
+def _phi2(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    return {"qk_layernorm": False}
+
+
 def _positions(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """As many positions as the table has rows: converters cut off those before the first."""
     rows = found.rows("position_embd.weight")
@@ -181,6 +212,24 @@ def _positions(meta: Metadata, config: Config, found: Contents) -> dict[str, Any
 def _bert(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
     causal = meta.flag("attention.causal")
     return {"is_decoder": causal, **_positions(meta, config, found)}
+
+
+def _modern_bert(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Every third layer sees all tokens, from the first one on; the others half a window a side."""
+    if meta.flag("attention.causal"):
+        meta.refuse("attention.causal", "but only false is read for this architecture")
+    layers = config["num_hidden_layers"]
+    settings: dict[str, Any] = {"attention_bias": False, "global_rope_theta": config["rope_theta"]}
+    if not meta.nonzero("attention.sliding_window"):
+        return settings | {"layer_types": ["full_attention"] * layers}
+    period = meta.integer("attention.sliding_window_pattern", 3)
+    return settings | {
+        "local_attention": meta.integer("attention.sliding_window"),
+        "layer_types": [
+            "sliding_attention" if layer % period else "full_attention" for layer in range(layers)
+        ],
+        "local_rope_theta": meta.real("rope.freq_base_swa"),
+    }
 
 
 def partial_factor(rotated: int, head_dim: int) -> float:
@@ -198,6 +247,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "command-r": Architecture(
         "cohere", _cohere, eps=LAYER, scalings=("none", "linear"),
     ),
+    "falcon": Architecture(
+        "falcon", _falcon, names.FALCON, ("attn_norm_2", names.FALCON_TWO_NORMS), "by side",
+        ("attention.layer_norm_epsilon", "layer_norm_epsilon"), scalings=("none", "linear"),
+        head_is_share=True,
+    ),
     "gemma": Architecture("gemma", scalings=("none", "linear")),
     "gemma2": Architecture(
         "gemma2", _gemma2, names.NORMS_BEHIND,
@@ -209,15 +263,21 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "gpt-oss": Architecture("gpt_oss", _gpt_oss, names.SINKS, reads=SLIDING),
     "gpt2": Architecture(
-        "gpt2", _positions, names.GPT2, "transposed", ("attention.layer_norm_epsilon",
+        "gpt2", _positions, names.GPT2, None, "transposed", ("attention.layer_norm_epsilon",
         "layer_norm_epsilon"), scalings=(), head_is_share=True,
     ),
     "gptneox": Architecture(
-        "gpt_neox", _gpt_neox, names.GPT_NEOX, "by side", LAYER, scalings=("none", "linear"),
-        partial=True, head_is_share=True,
+        "gpt_neox", _gpt_neox, names.GPT_NEOX, None, "by side", LAYER,
+        scalings=("none", "linear"), partial=True, head_is_share=True,
     ),
     "granite": Architecture("granite", _granite, rows="pairs"),
+    "jais2": Architecture("jais2", eps=LAYER, scalings=("none", "linear")),
     "llama": Architecture("llama", _llama, rows="pairs", factors=("rope_freqs",)),
+    "modern-bert": Architecture(
+        "modernbert", _modern_bert, names.MODERN_BERT,
+        eps=("attention.layer_norm_epsilon", "norm_eps"), reads=SLIDING, scalings=("none",),
+        local_base=True, head_is_share=True,
+    ),
     "nemotron": Architecture(
         "nemotron", eps=("attention.layer_norm_epsilon", "norm_eps"), partial=True,
         scalings=("none", "linear"),
@@ -225,6 +285,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "olmo": Architecture("olmo", rows="pairs", eps=None),
     "olmo2": Architecture("olmo2", _olmo2, names.NORMS_BEHIND, reads=SLIDING),
     "olmoe": Architecture("olmoe"),
+    "phi2": Architecture(
+        "phi", _phi2, names.PHI, eps=LAYER, partial=True, scalings=("none", "linear"),
+    ),
     "phi3": Architecture(
         "phi3", _phi3, names.FUSED, reads=SLIDING[:1], scalings=("none", "linear", "longrope"),
         partial=True, factors=("rope_factors_long", "rope_factors_short"),
@@ -236,6 +299,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "smollm3": Architecture("smollm3", rows="pairs"),
     "stablelm": Architecture(
         "stablelm", _stablelm, eps=LAYER, partial=True, scalings=("none", "linear"),
+    ),
+    "starcoder": Architecture(
+        "gpt_bigcode", _starcoder, names.GPT2, eps=("attention.layer_norm_epsilon",
+        "layer_norm_epsilon"), scalings=(), head_is_share=True,
     ),
     "starcoder2": Architecture(
         "starcoder2", _bias_as("use_bias"),

@@ -106,6 +106,36 @@ GPT2 = Names(
         "output": "lm_head",
     },
 )
+PHI = replace(
+    DECODER,
+    layer={
+        **DECODER.layer,
+        "attn_output": "self_attn.dense",
+        "ffn_up": "mlp.fc1",
+        "ffn_down": "mlp.fc2",
+    },
+    whole={**DECODER.whole, "output_norm": "model.final_layernorm"},
+)
+FALCON = Names(
+    "transformer.h",
+    "self_attention",
+    {
+        "attn_norm": "input_layernorm",
+        "attn_qkv": "self_attention.query_key_value",
+        "attn_output": "self_attention.dense",
+        "ffn_up": "mlp.dense_h_to_4h",
+        "ffn_down": "mlp.dense_4h_to_h",
+    },
+    {
+        "token_embd": "transformer.word_embeddings",
+        "output_norm": "transformer.ln_f",
+        "output": "lm_head",
+    },
+)
+# Where attention has a norm of its own, the other one stands before the feed-forward part.
+FALCON_TWO_NORMS = replace(
+    FALCON, layer={**FALCON.layer, "attn_norm": "ln_mlp", "attn_norm_2": "ln_attn"}
+)
 GPT_NEOX = Names(
     "gpt_neox.layers",
     "attention",
@@ -121,6 +151,23 @@ GPT_NEOX = Names(
         "token_embd": "gpt_neox.embed_in",
         "output_norm": "gpt_neox.final_layer_norm",
         "output": "embed_out",
+    },
+)
+MODERN_BERT = Names(
+    "layers",
+    "attn",
+    {
+        "attn_norm": "attn_norm",
+        "attn_qkv": "attn.Wqkv",
+        "attn_output": "attn.Wo",
+        "ffn_norm": "mlp_norm",
+        "ffn_up": "mlp.Wi",
+        "ffn_down": "mlp.Wo",
+    },
+    {
+        "token_embd": "embeddings.tok_embeddings",
+        "token_embd_norm": "embeddings.norm",
+        "output_norm": "final_norm",
     },
 )
 BERT = Names(

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     Indices = NDArray[np.int64]
 
 ROTATED = re.compile(r"model\.layers\.\d+\.self_attn\.(q|k)_proj\.(weight|bias)", re.ASCII)
-SIDES = re.compile(r"gpt_neox\.layers\.\d+\.attention\.query_key_value\.(weight|bias)", re.ASCII)
+SIDES = re.compile(
+    r"(gpt_neox\.layers\.\d+\.attention|transformer\.h\.\d+\.self_attention)"
+    r"\.query_key_value\.(weight|bias)",
+    re.ASCII,
+)
 TRANSPOSED = re.compile(
     r"transformer\.h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight", re.ASCII
 )
@@ -55,11 +59,15 @@ class Order:
             half, pair = np.divmod(place, self.head_dim // 2)
             return np.asarray(head * self.head_dim + 2 * pair + half)
         if self.rows == "by side" and SIDES.fullmatch(name):
-            heads = self.heads["q"]
-            self._check(name, count, 3 * heads, self.head_dim)
-            head, rest = np.divmod(at, 3 * self.head_dim)
-            side, place = np.divmod(rest, self.head_dim)
-            return np.asarray((side * heads + head) * self.head_dim + place)
+            # Hugging Face: for each key head the queries that read it, then its key and its value.
+            heads, keys = self.heads["q"], self.heads["k"]
+            shared = heads // keys
+            self._check(name, count, heads + 2 * keys, self.head_dim)
+            group, rest = np.divmod(at, (shared + 2) * self.head_dim)
+            slot, place = np.divmod(rest, self.head_dim)
+            query = group * shared + slot
+            other = heads + (slot - shared) * keys + group
+            return np.asarray(np.where(slot < shared, query, other) * self.head_dim + place)
         return None
 
     def _check(

@@ -128,6 +128,7 @@ def _details(audit: Audit, width: int, style: Style, *, per_head: bool) -> list[
     rows = [[head] for head in heads] if per_head else groups
     columns = [
         Column("layer", [str(row[0].layer) for row in rows], 99),
+        *_varying("module", wording.apart([row[0].module for row in rows]), 99),
         *(
             [Column("head", [str(row[0].head) for row in rows], 99)]
             if per_head
@@ -175,9 +176,9 @@ def _offsets(heads: Sequence[HeadResult]) -> str:
     return "" if kind == "mixed" else f" over {kind} offsets"
 
 
-def _varying(title: str, cells: list[str]) -> list[Column]:
+def _varying(title: str, cells: list[str], keep: int = 3) -> list[Column]:
     """Make a column only where its cells differ; one value for all is said in words instead."""
-    return [Column(title, cells, 3)] if len(set(cells)) > 1 else []
+    return [Column(title, cells, keep)] if len(set(cells)) > 1 else []
 
 
 def _common(values: set[str]) -> str:

@@ -63,6 +63,16 @@ def headline(audit: Audit | DryRun) -> str:
     return clean(", ".join(facts))
 
 
+def apart(modules: Sequence[str]) -> list[str]:
+    """The words by which attention modules differ, besides indices; "" where none do."""
+    parts = [[word for word in module.split(".") if not word.isdigit()] for module in modules]
+    if len({len(words) for words in parts}) > 1:
+        return [clean(" ".join(words)) for words in parts]
+    differ = [len(set(column)) > 1 for column in zip(*parts, strict=True)]
+    kept = ([w for w, d in zip(words, differ, strict=True) if d] for words in parts)
+    return [clean(" ".join(words)) for words in kept]
+
+
 def question(targets: Sequence[Target]) -> str:
     """Ask what the targets ask, without the length and whatever else differs between them."""
     shares = {percent(target.coefficient) for target in targets}
@@ -110,7 +120,7 @@ def stops(audit: Audit) -> list[str]:
         verb = "is" if len(free) == 1 else "are"
         sentences.append(
             f"{plural(len(free), 'head')} {verb} not stopped at any length up to 2^53"
-            + (f", {windowed} of them within a sliding window." if windowed else ".")
+            + (f", {windowed} of them within a window." if windowed else ".")
         )
     return sentences
 

@@ -1,0 +1,1 @@
+"""Drawing the figures of a checkout: ``dispersion figures``. Only `style` loads matplotlib."""

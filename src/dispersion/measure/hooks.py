@@ -1,0 +1,177 @@
+"""A transformers model whose own forward pass feeds the statistics, layer by layer.
+
+The model runs as it is; its attention function is replaced, through transformers' interface for that,
+by one that measures the queries and keys it is handed and then calls the model's own eager function,
+a block of queries at a time. The eager weights of the last query check the measurement: a layer
+whose statistics do not describe them is refused by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+from dispersion.errors import UnsupportedError
+from dispersion.measure.layer import layer_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from dispersion.measure.results import LayerStatistics
+
+NAME = "dispersion_measure"
+BLOCK = 512  # queries whose eager weights exist at one time
+HIDES = -1e4  # additive masks at or below this hide a key
+PLAIN = {"position_ids", "cache_position", "s_aux", "position_embeddings", "input_ids"}
+AGREE = {4: 1e-3, 8: 1e-3, 2: 0.05}  # of coefficients, by bytes of the model's numbers
+
+
+@dataclass
+class Recorder:
+    """What one forward pass collects.
+
+    Attributes:
+        options: arguments of `layer_statistics` for every layer (spans, first, positions …).
+        layers: statistics by layer index, in the order in which the layers ran.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+    layers: dict[int, LayerStatistics] = field(default_factory=dict)
+    masks: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
+
+
+_active: list[Recorder] = []
+
+
+@contextlib.contextmanager
+def recording(model: Any, recorder: Recorder) -> Iterator[None]:
+    """Measure every attention layer that the model runs inside this context.
+
+    Raises:
+        UnsupportedError: the model does not take its attention function from transformers'
+            interface, or a layer does what these statistics do not describe.
+    """
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation(NAME)
+    except (ValueError, AttributeError, NotImplementedError) as error:
+        reason = " ".join(str(error).split())[:200]
+        msg = f"model {model.config.model_type!r} takes no other attention function: {reason}"
+        raise UnsupportedError(msg) from None
+    _active.append(recorder)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        _active.pop()
+        model.set_attn_implementation(before)
+
+
+def _measure(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **options: Any
+) -> tuple[Any, Any]:
+    """In the place of an attention function: measure, then do what the model's eager one does."""
+    kind = type(module).__name__
+    eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    index = getattr(module, "layer_idx", None)
+    recorder = _active[-1]
+    index = len(recorder.layers) if index is None else int(index)
+    if eager is None:
+        _refuse(kind, index, "has no eager attention function to compare with")
+    unknown = [n for n, v in options.items() if isinstance(v, torch.Tensor) and n not in PLAIN]
+    if unknown:
+        _refuse(kind, index, f"adds {unknown[0]} to its logits or weights")
+    if query.shape[0] != 1 or query.shape[2] != key.shape[2]:
+        _refuse(kind, index, "was not handed one whole context")
+    if index in recorder.layers:
+        _refuse(kind, index, "attends more than once in a forward pass")
+    seen = _mask(recorder, attention_mask, query.shape[2], kind, index)
+    scale = options.get("scaling")
+    sinks = options.get("s_aux")
+    measured = layer_statistics(
+        _numpy(query[0]),
+        _numpy(key[0]),
+        scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
+        soft_cap=options.get("softcap"),
+        sinks=None if sinks is None else _numpy(sinks.reshape(-1)),
+        **seen,
+        **recorder.options,
+    )
+    recorder.layers[index] = measured
+    outputs, weights = [], None
+    for start in range(0, query.shape[2], BLOCK):
+        rows = slice(start, start + BLOCK)
+        part = None if attention_mask is None else attention_mask[:, :, rows, : key.shape[2]]
+        output, weights = eager(module, query[:, :, rows], key, value, part, **options)
+        outputs.append(output)
+    _compare(measured, weights, query.element_size(), kind, index)
+    return torch.cat(outputs, dim=1), None
+
+
+def _refuse(kind: str, index: int, reason: str) -> None:
+    msg = f"layer {index} ({kind}) {reason}, so it cannot be measured."
+    raise UnsupportedError(msg)
+
+
+def _numpy(tensor: Any) -> NDArray[np.float32]:
+    """Float32 holds bfloat16 and float16 exactly; float64 is rounded."""
+    array: NDArray[np.float32] = tensor.detach().to(torch.float32).cpu().numpy()
+    return array
+
+
+def _mask(recorder: Recorder, mask: Any, n: int, kind: str, index: int) -> dict[str, Any]:
+    """The mask as arguments of `layer_statistics`; plain shapes are recognised, being faster."""
+    if mask is None:
+        return {"causal": False}
+    if id(mask) not in recorder.masks:
+        table = _numpy(mask[0, 0, :, :n]) if mask.dtype != torch.bool else None
+        if mask.shape[:2] != (1, 1) or mask.shape[2] != n or table is None:
+            _refuse(kind, index, f"has a mask of shape {tuple(mask.shape)} or of another kind")
+        hidden = table <= HIDES  # type: ignore[operator]
+        if (table[~hidden] != 0).any():  # type: ignore[index]
+            _refuse(kind, index, "adds a bias to its logits through the mask")
+        # The mask is kept so that its id stays its own.
+        recorder.masks[id(mask)] = mask, _shape(~hidden)
+    return recorder.masks[id(mask)][1]
+
+
+def _shape(seen: NDArray[np.bool_]) -> dict[str, Any]:
+    n = len(seen)
+    causal = np.tri(n, dtype=bool)
+    if (seen == causal).all():
+        return {"causal": True}
+    width = int(seen[-1].sum())
+    if (seen == causal & ~np.tri(n, k=-width, dtype=bool)).all():
+        return {"causal": True, "window": width}
+    if seen.all():
+        return {"causal": False}
+    return {"causal": False, "mask": seen}
+
+
+def _compare(measured: LayerStatistics, weights: Any, size: int, kind: str, index: int) -> None:
+    """Hold the last query's largest coefficients against the model's own."""
+    if weights is None:
+        _refuse(kind, index, "returns no eager weights to compare with")
+    own = _numpy(weights[0, :, -1].amax(-1))
+    last = int(np.argmax(measured.positions))
+    difference = float(np.max(np.abs(measured.chosen.coefficient[:, last] - own)))
+    if not difference <= AGREE[size]:
+        _refuse(
+            kind,
+            index,
+            f"has eager weights that its queries and keys do not explain (the last query's largest "
+            f"coefficient differs by {difference:.3g})",
+        )
+
+
+AttentionInterface.register(NAME, _measure)
+AttentionMaskInterface.register(NAME, eager_mask)
