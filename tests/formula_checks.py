@@ -21,8 +21,8 @@ DIGITS = 160  # spreads of 1e-20 cancel down to 1e-60
 SYMBOLS = {x: sp.Symbol(x) for x in "ndmplcb"}
 INF = math.inf
 
-# The turning point of T3 is there near 353, 17, 4e8, 2.3, 1.2 and 1.8 items: k is one or the other.
-TURNS = [(1000, 3.0), (50, 1.0), (10**9, 0.009), (1000, 8.0), (500, 8.0), (780, 8.0)]
+# The turning point of T3 is there near 353, 17, 4e8, 2.3, 1.2 and 2.0 items: k is one or the other.
+TURNS = [(1000, 3.0), (50, 1.0), (10**9, 0.009), (1000, 8.0), (500, 8.0), (845, 8.0)]
 
 # Arguments at which a formula is a limit, or next to something that overflows or vanishes.
 EDGES = {

@@ -1,4 +1,4 @@
-"""The command line; other commands are in `planning_cli`, `proving_cli` and `figures_cli`.
+"""The command line: ``check`` and ``families``; the others are in files named …_cli.py.
 
 Exit codes, highest first: 2 for usage and for input or output that cannot be used; 3 when
 something asked for could not be checked; 1 when a ``--fail-on`` verdict occurred; 0 otherwise.
@@ -16,6 +16,7 @@ import click
 
 from dispersion.errors import DispersionError
 from dispersion.figures_cli import figures
+from dispersion.measuring_cli import measure
 from dispersion.options import read_indices, read_lengths, read_verdicts, reading
 from dispersion.planning_cli import bound, plan
 from dispersion.proving_cli import prove
@@ -283,6 +284,7 @@ def families() -> None:
 
 
 cli.add_command(bound)
+cli.add_command(measure)
 cli.add_command(plan)
 cli.add_command(prove)
 cli.add_command(figures)

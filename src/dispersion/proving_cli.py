@@ -15,8 +15,8 @@ def prove(names: tuple[str, ...], listing: bool, latex_path: str | None) -> int:
     """Derive the theorems behind the certificates, step by step.
 
     NAME is T1 to T16, T3', T13', T13'', cover or witness; without one, all are derived. Each step
-    is decided by computer algebra, never by trying numbers; the few that are not say what they
-    rest on. Needs SymPy: pip install 'dispersion[proofs]'.
+    is decided by computer algebra, never by trying numbers, or says what it rests on. Needs SymPy:
+    pip install 'dispersion[proofs]'.
 
     \b
     Exit codes: 0 every step holds, 1 a step fails, 2 bad usage or SymPy is missing.

@@ -22,7 +22,7 @@ class Document:
     """One context.
 
     Attributes:
-        name: file, line and depth; what a resumed run goes by.
+        name: file, line, length and depth; what a resumed run goes by.
         tokens: ids.
         needle: (start, stop) of the needle's tokens, or None.
     """
@@ -69,17 +69,18 @@ def read_documents(
         msg = f"needle must be at least one token long. Got {needle!r}."
         raise ArgumentError(msg)
     for path in paths:
-        for name, tokens in _read(Path(path), encode):
-            room = (len(tokens) if length is None else length) - (
-                len(inner) if length is not None else 0
-            )
+        for source, tokens in _read(Path(path), encode):
+            room = len(tokens) if length is None else length - len(inner)
             if room < 1 or len(tokens) < room:
                 continue
             kept = tokens[:room]
+            name = source if length is None else f"{source}[:{length}]"
             if not inner:
                 yield Document(name, kept)
             for depth in depths:
-                at = max(round(depth * len(kept)), 1 if len(kept) else 0)  # behind a first token
+                at = max(
+                    round(depth * len(kept)), 1
+                )  # behind the first token, which may be special
                 whole = (*kept[:at], *inner, *kept[at:])
                 yield Document(f"{name}@{depth:g}", whole, (at, at + len(inner)))
 

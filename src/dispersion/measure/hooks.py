@@ -1,9 +1,9 @@
 """A transformers model whose own forward pass feeds the statistics, layer by layer.
 
-The model runs as it is; its attention function is replaced, through transformers' interface for that,
-by one that measures the queries and keys it is handed and then calls the model's own eager function,
-a block of queries at a time. The eager weights of the last query check the measurement: a layer
-whose statistics do not describe them is refused by name.
+The model runs as it is; its attention function is replaced, through transformers' interface for
+that, by one that measures the queries and keys it is handed and then calls the model's own eager
+function, a block of queries at a time. The eager weights of the last query check the measurement: a
+layer whose statistics do not describe them is refused by name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -117,7 +117,7 @@ def _measure(
     return torch.cat(outputs, dim=1), None
 
 
-def _refuse(kind: str, index: int, reason: str) -> None:
+def _refuse(kind: str, index: int, reason: str) -> NoReturn:
     msg = f"layer {index} ({kind}) {reason}, so it cannot be measured."
     raise UnsupportedError(msg)
 
@@ -133,11 +133,11 @@ def _mask(recorder: Recorder, mask: Any, n: int, kind: str, index: int) -> dict[
     if mask is None:
         return {"causal": False}
     if id(mask) not in recorder.masks:
-        table = _numpy(mask[0, 0, :, :n]) if mask.dtype != torch.bool else None
-        if mask.shape[:2] != (1, 1) or mask.shape[2] != n or table is None:
-            _refuse(kind, index, f"has a mask of shape {tuple(mask.shape)} or of another kind")
-        hidden = table <= HIDES  # type: ignore[operator]
-        if (table[~hidden] != 0).any():  # type: ignore[index]
+        if tuple(mask.shape[:3]) != (1, 1, n) or mask.dtype == torch.bool:
+            _refuse(kind, index, f"has a {mask.dtype} mask of shape {tuple(mask.shape)}")
+        table = _numpy(mask[0, 0, :, :n])
+        hidden = np.asarray(table <= HIDES)
+        if (table[~hidden] != 0).any():
             _refuse(kind, index, "adds a bias to its logits through the mask")
         # The mask is kept so that its id stays its own.
         recorder.masks[id(mask)] = mask, _shape(~hidden)
@@ -159,7 +159,7 @@ def _shape(seen: NDArray[np.bool_]) -> dict[str, Any]:
 
 def _compare(measured: LayerStatistics, weights: Any, size: int, kind: str, index: int) -> None:
     """Hold the last query's largest coefficients against the model's own."""
-    if weights is None:
+    if weights is None:  # some eager functions return them only when asked
         _refuse(kind, index, "returns no eager weights to compare with")
     own = _numpy(weights[0, :, -1].amax(-1))
     last = int(np.argmax(measured.positions))

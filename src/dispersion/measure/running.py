@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dispersion.measure.documents import Document, Encode
     from dispersion.measure.records import Records
@@ -45,15 +46,27 @@ class Model:
             raise ArgumentError(msg) from None
         self._torch = torch
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")
-                model = AutoModel.from_pretrained(
-                    self.folder, dtype=dtype, local_files_only=True, trust_remote_code=False
+                model, report = AutoModel.from_pretrained(
+                    self.folder,
+                    dtype=dtype,
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    output_loading_info=True,
                 )
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
             msg = f"checkpoint {str(folder)!r} cannot be opened by transformers: {reason}"
             raise CheckpointError(msg) from None
+        # transformers fills in what is missing at random. A pooler reads what attention has done.
+        missing = sorted(x for x in report["missing_keys"] if "pooler" not in x)
+        if missing:
+            msg = (
+                f"checkpoint {str(folder)!r} must hold every weight of its model. "
+                f"{missing[0]} is missing."
+            )
+            raise CheckpointError(msg)
         self.model: Any = model.eval()
         self.encode: Encode | None = None
         names = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -90,15 +103,15 @@ class Model:
             raise ArgumentError(msg)
         spans = {} if document.needle is None else {"needle": document.needle}
         recorder = Recorder({"first": tuple(first), "spans": spans})
-        with recording(self.model, recorder):
-            try:
-                self.model(self._torch.tensor([document.tokens]), use_cache=False)
-            except IndexError:
-                msg = (
-                    f"document {document.name!r} must not be longer than the model's learned "
-                    f"positions. Got {len(document.tokens)} tokens: set a shorter length."
-                )
-                raise ArgumentError(msg) from None
+        most = _positions(self.model)
+        if most is not None and len(document.tokens) > most:
+            msg = (
+                f"document {document.name!r} must not be longer than the model's {most} "
+                f"learned positions. Got {len(document.tokens)} tokens: set a shorter length."
+            )
+            raise ArgumentError(msg)
+        with _quiet(), recording(self.model, recorder):
+            self.model(self._torch.tensor([document.tokens]), **_no_cache(self.model))
         layers = config.num_hidden_layers
         if sorted(recorder.layers) != list(range(layers)):
             msg = (
@@ -107,6 +120,42 @@ class Model:
             )
             raise UnsupportedError(msg)
         return recorder.layers
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' own messages and progress bars off the terminal."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _positions(model: Any) -> int | None:
+    """How many tokens a table of learned positions has room for, or None without one."""
+    from torch.nn import Embedding
+
+    names = ("wpe", "position_embedding", "position_embeddings", "embed_positions")
+    for name, module in model.named_modules():
+        if isinstance(module, Embedding) and name.rsplit(".", 1)[-1] in names:
+            padding = module.padding_idx
+            offset = getattr(module, "offset", 0 if padding is None else padding + 1)
+            return int(module.num_embeddings) - int(offset)
+    return None
+
+
+def _no_cache(model: Any) -> dict[str, bool]:
+    """Encoders have no cache to switch off."""
+    from inspect import signature
+
+    return {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
 
 
 def measure_documents(

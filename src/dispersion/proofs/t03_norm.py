@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import sympy as sp
 
 from dispersion import symbolic
-from dispersion.proofs.steps import Step, Theorem, at_most_from_zero, cited, equal
+from dispersion.proofs import least_entropy
+from dispersion.proofs.steps import Step, Theorem, at_most_from_zero, equal
 from dispersion.proofs.symbols import h
 from dispersion.proofs.vectors import dot, square, vectors
 
@@ -27,6 +28,13 @@ FLOOR = symbolic.norm_min_entropy(n, norm)
 
 
 def steps() -> Iterator[Step]:
+    """The ceiling, the row that attains it, and that no row has a lower entropy."""
+    yield from _ceiling()
+    yield from _row()
+    yield from least_entropy.steps()
+
+
+def _ceiling() -> Iterator[Step]:
     """Jensen for the others, Cauchy–Schwarz for the item itself."""
     yield at_most_from_zero(
         "e^x lies above its tangent at c, to the right of c",
@@ -70,6 +78,10 @@ def steps() -> Iterator[Step]:
         (1 / (1 + r * sp.exp(-(top + top / r)))).subs(top, norm * sp.sqrt(r / (r + 1))),
         CEILING.subs(n, r + 1),
     )
+
+
+def _row() -> Iterator[Step]:
+    """One item up, the rest level."""
     up, down = norm * sp.sqrt(r / (r + 1)), -norm / sp.sqrt(r * (r + 1))
     yield equal(
         "The row with one item up and the rest level is centred",
@@ -89,11 +101,6 @@ def steps() -> Iterator[Step]:
         FLOOR.subs(n, r + 1),
         why="Here one item at the top, k = 1, is the minimiser.",
     )
-    yield cited(
-        "No centred row of norm at most σ has a lower entropy",
-        "Zhai et al. 2023, Theorem 3.1 (arXiv 2303.06296)",
-        why="This is the one step of T3′ that is taken over and not derived.",
-    )
 
 
 THEOREM = Theorem(
@@ -107,5 +114,4 @@ THEOREM = Theorem(
         "norm": "‖l − mean(l)‖ ≤ σ; logits are centred below, which changes no coefficient",
     },
     steps=steps,
-    scope="The ceiling and its attainment are derived; the entropy floor is cited.",
 )
