@@ -134,3 +134,37 @@ def test_scales_of_the_cache_are_skipped_only_in_a_quantised_model():
 def test_parts_are_told_from_other_names():
     for name in ("a.weight", "a.bias", "a.rescales", "scales.weight", "a.input_scale"):
         assert unpacked(name) == name
+
+
+def nested(packed, **inner):
+    """The gemma3 of the tests, whose language model lies in `text_config`, packed by AWQ."""
+    source = open_checkpoint(DATA / "gemma3")
+    arrays = {name: source.read(name) for name in source.names}
+    found = [name.removesuffix(".weight") for name in arrays if name.endswith(f"{packed}.weight")]
+    assert found
+    for module in found:
+        del arrays[f"{module}.weight"]
+        for part in PARTS["awq"]:
+            arrays[f"{module}.{part}"] = np.zeros((4, 4), np.uint8)
+    text = source.config["text_config"] | inner
+    return arrays, source.config | {"text_config": text}
+
+
+def test_what_is_said_of_a_model_holds_of_the_language_model_in_it():
+    arrays, config = nested("mlp.down_proj")
+    stated = config | {"quantization_config": {"quant_method": "awq"}}
+    found = plan(from_arrays(arrays, stated))
+    assert len(found.layers) == len(plan(open_checkpoint(DATA / "gemma3")).layers)
+    assert not found.refused
+    with pytest.raises(UnsupportedError, match="belongs to quantised weights"):
+        plan(from_arrays(arrays, config))
+    packed, _ = nested("k_proj")
+    with pytest.raises(UnsupportedError, match=r"k_proj\.weight is quantised by awq"):
+        plan(from_arrays(packed, stated))
+
+
+def test_a_method_that_only_the_language_model_states_is_looked_at():
+    arrays, config = nested("mlp.down_proj", quantization_config={"quant_method": "unheard-of"})
+    stated = config | {"quantization_config": {"quant_method": "awq"}}
+    with pytest.raises(UnsupportedError, match="unheard-of"):
+        plan(from_arrays(arrays, stated))
