@@ -12,9 +12,10 @@ from dispersion.proofs import FILES
 from dispersion.proofs.formal_names import FORMAL
 
 ROOT = Path(__file__).parents[1]
-TABLE, _, FORMAL_TABLE = (
+ABOVE, _, FORMAL_TABLE = (
     (ROOT / "proofs" / "README.md").read_text(encoding="utf-8").partition("## Formal proofs")
 )
+TABLE, _, FIGURE_TABLE = ABOVE.partition("## Figures")
 ROWS = [line for line in TABLE.splitlines() if line.startswith("| ") and "theorem" not in line]
 FORMAL_ROWS = [line for line in FORMAL_TABLE.splitlines() if line.startswith("| ")][1:]
 FOLDER = "src/dispersion/proofs/"
@@ -170,3 +171,31 @@ def test_every_formal_name_is_a_theorem_of_the_formal_proofs():
     stated = set(re.findall(r"^(?:Theorem|Corollary) (\w+)", text, flags=re.MULTILINE))
     for names in FORMAL.values():
         assert set(names) <= stated, set(names) - stated
+
+
+def drawn(scripts: dict[str, str]) -> set[tuple[str, str]]:
+    """Pairs of a theorem and a figure that says it draws it."""
+    found = set()
+    for name, text in scripts.items():
+        for theorems in re.findall(r'^    theorems="([^"-]+)",$', text, flags=re.MULTILINE):
+            found |= {(theorem, f"figures/{name}") for theorem in theorems.split(", ")}
+    return found
+
+
+def listed(table: str) -> set[tuple[str, str]]:
+    rows = [line for line in table.splitlines() if line.startswith("| T")]
+    return {(row.split("|")[1].strip(), link) for row in rows for link in links(row)}
+
+
+def test_figures_and_theorems_name_each_other():
+    scripts = {p.name: p.read_text(encoding="utf-8") for p in (ROOT / "figures").glob("*.py")}
+    assert len(drawn(scripts)) > 20
+    assert listed(FIGURE_TABLE) == drawn(scripts)
+    known = {cells(row)["theorem"] for row in ROWS}
+    assert {theorem for theorem, _ in drawn(scripts)} <= known
+
+
+def test_a_figure_without_its_theorem_is_noticed():
+    script = 'FIGURE = Figure(\n    theorems="T1, T4",\n)\n'
+    assert drawn({"a.py": script}) == {("T1", "figures/a.py"), ("T4", "figures/a.py")}
+    assert listed("| T1 | `figures/a.py` |") != drawn({"a.py": script})
