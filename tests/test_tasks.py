@@ -130,18 +130,32 @@ def test_large_models_take_every_processor(monkeypatch, model):
     assert audit(model, ASKED).provenance["jobs"] == 3
 
 
-def daemonic(path, queue):
+DAEMONIC = """
+import sys
+from multiprocessing import get_context
+from dispersion import audit, tasks
+from dispersion.verdict import Target
+
+def work(queue):
     tasks._WORTHWHILE = 1
-    queue.put(audit(path, ASKED).provenance["jobs"])
+    queue.put(audit(sys.argv[1], [Target(64)]).provenance["jobs"])
+
+if __name__ == "__main__":
+    context = get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=work, args=(queue,), daemon=True)
+    process.start()
+    print(queue.get(timeout=100))
+    process.join()
+"""
 
 
 def test_a_daemonic_process_works_alone(model):
-    context = get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=daemonic, args=(model, queue), daemon=True)
-    process.start()
-    assert queue.get(timeout=120) == 1
-    process.join()
+    path = model.parent / "daemonic.py"
+    path.write_text(DAEMONIC)
+    command = [sys.executable, str(path), str(model)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "1\n"
 
 
 def test_a_script_needs_no_main_guard(model):
