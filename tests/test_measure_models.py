@@ -289,6 +289,42 @@ def test_the_command_measures_and_goes_on(tmp_path, capsys):
     assert out.read_bytes() == before
 
 
+def test_text_and_needles_go_through_the_models_own_tokenizer(tmp_path, capsys):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    import shutil
+
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    folder = tmp_path / "model"
+    shutil.copytree(DATA / "llama", folder)
+    tokenizer = Tokenizer(models.WordLevel({"<s>": 1, "a": 2, "b": 3, "key": 4}, unk_token="b"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>"})
+    )
+    text = tmp_path / "d.txt"
+    text.write_text("a b a a b " * 8)
+    out = tmp_path / "o.jsonl"
+    command = ["measure", str(folder), str(text), "--length", "32", "--needle", "key key"]
+    command += ["--depth", "0", "--depth", "0.5", "--no-certificates", "--out", str(out)]
+    assert main(command) == 0
+    lines = [json.loads(x) for x in out.read_text().splitlines()][1:]
+    assert [(x["tokens"], x["needle"]) for x in lines] == [(32, [1, 3]), (32, [15, 17])]
+    from dispersion.measure.running import Model
+
+    model = Model(folder)
+    kept = list(read_documents([text], model.encode, length=32, needle="key", depths=(0.0,),
+                               encode_needle=model.encode_needle))  # fmt: skip
+    assert kept[0].tokens[:4] == (1, 4, 2, 3)
+    mass = lines[0]["layers"][0]["mean"]["mass"][0][2]
+    assert 0 < mass < 1
+    assert main([*command[:4], "999", "--out", str(tmp_path / "p.jsonl")]) == 2
+    assert "documents must have at least --length tokens" in capsys.readouterr().err
+
+
 def test_the_command_says_what_is_missing(tmp_path, capsys, monkeypatch):
     documents = tmp_path / "d.json"
     documents.write_text("[1, 2, 3]")

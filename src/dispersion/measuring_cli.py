@@ -70,6 +70,7 @@ def measure(checkpoint: str, documents: tuple[str, ...], **options: Any) -> int:
 
     Example: dispersion measure ./model book.txt --length 4K --out book.jsonl
     """
+    from dispersion.errors import ArgumentError
     from dispersion.measure.documents import read_documents
     from dispersion.measure.records import Records
     from dispersion.measure.running import Model, measure_documents
@@ -86,12 +87,16 @@ def measure(checkpoint: str, documents: tuple[str, ...], **options: Any) -> int:
                 model.encode,
                 length=length,
                 needle=options["needle"],
+                encode_needle=model.encode_needle,
                 depths=options["depths"],
             )
             measure_documents(model, found, records, first=options["first"])
     finally:
         records.close()
     lines = list(records.found.values())
+    if not lines:
+        msg = "documents must have at least --length tokens. All are shorter: set a shorter length."
+        raise ArgumentError(msg)
     audit = None if options["no_certificates"] else _audit(checkpoint, lines)
     heads = summarise(lines, audit, dtype=model.dtype)
     click.echo(table(heads, len(lines)))

@@ -38,6 +38,7 @@ def read_documents(
     *,
     length: int | None = None,
     needle: str | None = None,
+    encode_needle: Encode | None = None,
     depths: Sequence[float] = (),
 ) -> Iterator[Document]:
     """Documents in order; with a needle one for each depth.
@@ -51,6 +52,7 @@ def read_documents(
         length: tokens to keep of each document, the needle included; shorter documents are left
             out. Whole documents by default.
         needle: text that is put into every document.
+        encode_needle: text to ids without special tokens; `encode` by default.
         depths: where, from 0 (the beginning) to 1 (the end).
 
     Raises:
@@ -64,7 +66,7 @@ def read_documents(
     if (needle is None) != (not depths):
         msg = "needle and depths go together: give both or neither."
         raise ArgumentError(msg)
-    inner = () if needle is None else tuple(_encoded(needle, encode, "needle"))
+    inner = () if needle is None else tuple(_encoded(needle, encode_needle or encode, "needle"))
     if needle is not None and not inner:
         msg = f"needle must be at least one token long. Got {needle!r}."
         raise ArgumentError(msg)

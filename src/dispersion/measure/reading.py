@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 CHOSEN = 32  # by default this many last queries, and as many spread over the context
 
 
@@ -49,8 +50,8 @@ def shapes(q: Any, k: Any) -> Shapes:
         if not all(value.shape):
             msg = f"{name} must not be empty. Got shape {tuple(value.shape)}."
             raise ArgumentError(msg)
-        if value.dtype.kind not in "fV" or value.dtype.itemsize > 8:  # V: bfloat16
-            msg = f"{name} must hold floating-point numbers. Got {value.dtype}."
+        if str(value.dtype) not in DTYPES:
+            msg = f"{name} must hold one of {', '.join(DTYPES)}. Got {value.dtype}."
             raise ArgumentError(msg)
     if q.shape[2] != k.shape[2]:
         msg = f"q and k must share their head_dim. Got {q.shape[2]} and {k.shape[2]}."

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
+from dispersion.errors import ArgumentError, CheckpointError, DispersionError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -69,12 +69,22 @@ class Model:
             raise CheckpointError(msg)
         self.model: Any = model.eval()
         self.encode: Encode | None = None
+        self.encode_needle: Encode | None = None
         names = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
         if any((self.folder / name).is_file() for name in names):
-            tokenizer = AutoTokenizer.from_pretrained(
-                self.folder, local_files_only=True, trust_remote_code=False
+            try:
+                with _quiet():
+                    tokenizer = AutoTokenizer.from_pretrained(
+                        self.folder, local_files_only=True, trust_remote_code=False
+                    )
+            except Exception as error:  # tokenizers raises its own kinds, without a common base
+                reason = " ".join(str(error).split())[:200]
+                msg = f"checkpoint {str(folder)!r} has a tokenizer that cannot be opened: {reason}"
+                raise CheckpointError(msg) from None
+            self.encode = lambda text: list(map(int, tokenizer(text)["input_ids"]))
+            self.encode_needle = lambda text: list(
+                map(int, tokenizer(text, add_special_tokens=False)["input_ids"])
             )
-            self.encode = lambda text: [int(x) for x in tokenizer(text)["input_ids"]]
 
     @property
     def dtype(self) -> str:
@@ -113,12 +123,14 @@ class Model:
         with _quiet(), recording(self.model, recorder):
             try:
                 self.model(self._torch.tensor([document.tokens]), **_no_cache(self.model))
-            except RuntimeError as error:  # as torch raises for what a model cannot do here
+            except DispersionError:
+                raise
+            except (RuntimeError, ValueError, TypeError) as error:  # what a model cannot do here
                 reason = " ".join(str(error).split())[:200]
                 msg = f"model {config.model_type!r} fails on document {document.name!r}: {reason}"
                 raise UnsupportedError(msg) from None
-        layers = config.num_hidden_layers
-        if sorted(recorder.layers) != list(range(layers)):
+        layers = getattr(config, "num_hidden_layers", 0)
+        if not layers or sorted(recorder.layers) != list(range(layers)):
             msg = (
                 f"model {config.model_type!r} calls transformers' attention interface in "
                 f"{len(recorder.layers)} of its {layers} layers, so it cannot be measured whole."

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from dispersion.results import Audit
 
-# How far the model's own forward pass may carry a logit from exact arithmetic on its weights.
+# Relative allowance for the model's own forward pass, which is not exact arithmetic on its weights:
+# what rounding of norms, projections and rotations may add up to, not a proved bound.
 FORWARD = {"float64": 1e-4, "float32": 1e-4, "bfloat16": 2.0**-6, "float16": 2.0**-6}
 SHORTEST = 16  # keys of a row that has part in an exponent
 
