@@ -33,7 +33,7 @@ Open Scope R_scope.
 
 refused() { # as control; in a folder of its own, so that two can run at once
   local file=$1.v block=$2 old=$3 new=$4 place=${5:-$2} out line at here
-  here=$(mktemp -d -p "$work")
+  here=$(mktemp -d "$work/XXXXXX")
   ln -s "$PWD"/*.vo "$here"
   rm -f "$here/$1.vo"
   changed "$file" "$block" "$old" "$new" > "$here/$file" || fail "$file: $block has no '$old'"
@@ -52,12 +52,12 @@ refused() { # as control; in a folder of its own, so that two can run at once
   grep -qE "$reasons" <<< "$out" || fail "$file: '$new' for '$old' fails for another reason: $out"
 }
 
-running=0
+running=()
 control() { # FILE BLOCK OLD NEW [where the proof fails, BLOCK if left out]
   local block=$2 statement
-  if [ "$running" -ge 2 ]; then wait -n; running=$((running - 1)); fi
+  if [ "${#running[@]}" = 2 ]; then wait "${running[0]}"; running=("${running[1]}"); fi
   refused "$@" &
-  running=$((running + 1))
+  running+=("$!")
   count=$((count + 1))
   if grep -q "^Theorem not_$block " Refuted.v; then
     statement=$(changed Statements.v "$block" "$3" "$4") || fail "Statements.v: $block has no '$3'"
@@ -93,7 +93,7 @@ control Flat T13_flat 'exp kappa / M' 'exp kappa / (M * M)'
 control Steep T13_steep '(2 * second)' 'second'
 control Capacity T13_harmonic 'kappa e <= bound e' 'bound e <= kappa e'
 
-while [ "$running" -gt 0 ]; do wait -n; running=$((running - 1)); done
+for job in "${running[@]}"; do wait "$job"; done
 
 refuted=$(grep -c '^Theorem not_' Refuted.v)
 [ "$(grep -c '^Fail Check' <<< "$linked")" = "$refuted" ] ||

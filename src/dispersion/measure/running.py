@@ -111,7 +111,12 @@ class Model:
             )
             raise ArgumentError(msg)
         with _quiet(), recording(self.model, recorder):
-            self.model(self._torch.tensor([document.tokens]), **_no_cache(self.model))
+            try:
+                self.model(self._torch.tensor([document.tokens]), **_no_cache(self.model))
+            except RuntimeError as error:  # as torch raises for what a model cannot do here
+                reason = " ".join(str(error).split())[:200]
+                msg = f"model {config.model_type!r} fails on document {document.name!r}: {reason}"
+                raise UnsupportedError(msg) from None
         layers = config.num_hidden_layers
         if sorted(recorder.layers) != list(range(layers)):
             msg = (
