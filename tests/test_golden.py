@@ -170,6 +170,7 @@ def test_nothing_is_refused_and_every_head_is_answered(name):
         assert found.left_out == ()
         assert {h.layer for h in found.heads if math.isinf(h.spread.upper)} == unbounded
         without = {(layer, head) for layer in unbounded for _, head in heads}
+        assert len(found.heads) == len(heads | without)
         assert set(by_place(name, found.heads)) == heads | without
         assert sum(s.count for s in found.skipped) < len(open_checkpoint(DATA / name).names)
         assert all(s.reason for s in found.skipped)
