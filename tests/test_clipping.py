@@ -208,3 +208,13 @@ def test_two_bases_of_rotation_must_agree():
     inner = checkpoint.config["attn_config"] | {"rope_theta": 1e4}
     with pytest.raises(UnsupportedError, match="rope_theta in attn_config"):
         plan(from_arrays(arrays, checkpoint.config | {"attn_config": inner}))
+
+
+def test_a_factor_on_cos_and_sin_does_not_go_with_a_clamp():
+    """Clamping comes first; the heads' factor would come before it."""
+    side = attention.Projection("w", None, 1)
+    given = ("m", 0, 8, 8, side, side, None, Enclosure.exact(1.0))
+    attention.Attention(*given, clip=2.0)
+    attention.Attention(*given, rotated_factor=Enclosure.exact(1.5))
+    with pytest.raises(UnsupportedError, match="clip_qkv=2 and a factor"):
+        attention.Attention(*given, clip=2.0, rotated_factor=Enclosure.exact(1.5))

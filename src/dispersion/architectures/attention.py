@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dispersion.checkpoint import to_float64
 from dispersion.checkpoint.text import shown
 from dispersion.clipping import clipped_head
-from dispersion.errors import CheckpointError
+from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.head import ONE, BallImage, Head
 from dispersion.norms import projection_ball, qk_norm_ball
 from dispersion.reach import QKNorm, Reach
@@ -133,6 +133,15 @@ class Attention:
     known_inputs: bool = True
     embedding: EmbeddingInput | None = None
     key_input: Norm | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and self.rotated_factor != ONE:
+            # The factor would come before the clamp, which models apply first.
+            msg = (
+                f"clip_qkv={self.clip:g} and a factor on cos and sin of partly rotated heads are "
+                "not supported together."
+            )
+            raise UnsupportedError(msg)
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
