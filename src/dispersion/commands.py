@@ -162,18 +162,12 @@ def _run_dry(request: Request, json_file: OutputFile | None, csv_file: OutputFil
         inputs=request.inputs,
     )
     found = replace(found, source=request.paths[0])
-    if json_file is not None:
-        json_file.write(dry_run_to_json(found))
-    if csv_file is not None:
-        csv_file.write(dry_run_to_csv(found))
-    if request.json_path == STDOUT:
-        text = dry_run_to_json(found)
-    elif request.csv_path == STDOUT:
-        text = dry_run_to_csv(found)
-    else:
-        text = render_dry_run(found, width=_width(), style=_style())
-    with contextlib.suppress(BrokenPipeError):
-        click.echo(text, nl=False)
+    _put(
+        request,
+        (json_file, partial(dry_run_to_json, found)),
+        (csv_file, partial(dry_run_to_csv, found)),
+        partial(render_dry_run, found),
+    )
     asked_and_left_out = bool(request.lengths and found.left_out)
     return 0 if found.complete and found.targets and not asked_and_left_out else 3
 
@@ -284,17 +278,31 @@ def _write(
     from dispersion.report.json_report import audit_to_json
     from dispersion.report.terminal import render
 
-    if json_file is not None:
-        json_file.write(audit_to_json(audit))
-    if csv_file is not None:
-        csv_file.write(audit_to_csv(audit))
+    per_head = True if request.heads is not None else None
+    _put(
+        request,
+        (json_file, partial(audit_to_json, audit)),
+        (csv_file, partial(audit_to_csv, audit)),
+        partial(render, audit, per_head=per_head),
+    )
+
+
+def _put(
+    request: Request,
+    as_json: tuple[OutputFile | None, Callable[[], str]],
+    as_csv: tuple[OutputFile | None, Callable[[], str]],
+    as_text: Callable[..., str],
+) -> None:
+    """Write JSON and CSV where they were asked for, and print one of them or the report."""
+    for file, make in (as_json, as_csv):
+        if file is not None:
+            file.write(make())
     if request.json_path == STDOUT:
-        text = audit_to_json(audit)
+        text = as_json[1]()
     elif request.csv_path == STDOUT:
-        text = audit_to_csv(audit)
+        text = as_csv[1]()
     else:
-        per_head = True if request.heads is not None else None
-        text = render(audit, width=_width(), style=_style(), per_head=per_head)
+        text = as_text(width=_width(), style=_style())
     # The answer exists whether or not the reader of the pipe stays for it; so does the exit code.
     with contextlib.suppress(BrokenPipeError):
         click.echo(text, nl=False)
