@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.linalg.lapack import dposv, dpotrf
+from scipy.linalg.lapack import dpotrf, sposv
 
 from dispersion.newton import newton_system
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_START = 5e-4  # barrier weight at the start: a gap of one or two per cent
+_START = 2.5e-4  # barrier weight at the start: a gap of half a per cent or one
 _SHRINK = 0.1
-_CENTRED = 2.0  # Newton decrement below which the gap estimate holds roughly
+_CENTRED = 4.0  # Newton decrement below which the gap estimate holds roughly
 _STEPS = 40
+_USUAL, _LEAST = 0.25, 0.05  # multipliers to start from
 _HALVINGS = 12
 
 
@@ -75,6 +76,7 @@ def solve(
     rows: tuple[NDArray[np.float64], NDArray[np.float64]],
     cuts: tuple[Cuts, Cuts],
     start: NDArray[np.float64],
+    multipliers: tuple[NDArray[np.float64], NDArray[np.float64]],
     *,
     enough: float = 0.0,
     sort_only: bool = False,
@@ -87,12 +89,14 @@ def solve(
             then second ones, scaled so that the optimum is near 1.
         cuts: the cells' cuts on each side.
         start: t to start from, shape (cells, pairs).
+        multipliers: λ to start from for the query and the key side, 0 where nothing is known,
+            shapes (cells, cuts).
         enough: a cell is left as soon as its value is at most this.
         sort_only: whether it is also left once its optimum is seen to lie above `enough`.
         gap: relative gap to the optimum at which a cell is done anyway.
 
     """
-    work = _Batch(rows, cuts, start)
+    work = _Batch(rows, cuts, start, np.concatenate(multipliers, axis=1))
     for _ in range(_STEPS):
         if not work.step(enough, gap, sort_only):
             break
@@ -107,15 +111,22 @@ class _Batch:
         rows: tuple[NDArray[np.float64], NDArray[np.float64]],
         cuts: tuple[Cuts, Cuts],
         start: NDArray[np.float64],
+        multipliers: NDArray[np.float64],
     ) -> None:
         self.rows, self.cuts = rows, cuts
         self.tables = [_table(r) for r in rows]
+        self.light = (
+            [r.astype(np.float32) for r in rows],
+            [t.astype(np.float32) for t in self.tables],
+            [(c.first.astype(np.float32), c.second.astype(np.float32)) for c in cuts],
+        )
         count, self.pairs = start.shape
         self.size = rows[0].shape[1]
         self.used = np.concatenate([c.used for c in cuts], axis=1)
         self.split = cuts[0].first.shape[1]
         self.logs = start.copy()
-        self.multipliers = np.where(self.used, 0.05, 1.0)
+        known = np.where(multipliers > 0, np.maximum(multipliers, _LEAST), _USUAL)
+        self.multipliers = np.where(self.used, known, 1.0)
         self.floor = np.zeros(count)
         self.freedom = 2 * self.size + self.used.sum(axis=1)
         forms = self._forms(np.arange(count), self.logs, self.multipliers)
@@ -221,12 +232,13 @@ class _Batch:
 
     def _newton(self, at: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Newton's move in (a, b, t, λ) and its decrement."""
+        rows, tables, cuts = self.light
         hessian, gradient = newton_system(
-            self.rows,
-            self.tables,
-            [(c.first[at], c.second[at]) for c in self.cuts],
-            self.factors[:, at],
-            self.logs[at],
+            rows,
+            tables,
+            [(first[at], second[at]) for first, second in cuts],
+            self.factors[:, at].astype(np.float32),
+            self.logs[at].astype(np.float32),
         )
         rest = slice(2 + self.pairs, None)
         index = np.arange(2 + self.pairs, gradient.shape[1])
@@ -235,9 +247,9 @@ class _Batch:
         gradient[:, rest] -= np.where(used, 1 / multipliers, 0.0)
         hessian[:, index, index] += 1 / multipliers**2
         everything = np.arange(gradient.shape[1])
-        hessian[:, everything, everything] *= 1 + 1e-9
+        hessian[:, everything, everything] *= 1 + 1e-6
         systems = zip(hessian, gradient, strict=True)
-        move = np.stack([dposv(h.T, -g, lower=1)[1] for h, g in systems])
+        move = np.stack([sposv(h.T, -g, lower=1, overwrite_a=1)[1] for h, g in systems])
         return move, -np.einsum("ci,ci->c", gradient, move)
 
     def _advance(

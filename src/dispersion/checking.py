@@ -13,7 +13,6 @@ from dispersion.ceilings import Bounds, visible
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.offsets import Outcome, exact_spreads
-from dispersion.refine import FEW_NODES
 from dispersion.spectrum import spectrum
 from dispersion.spread import SpreadBound, product_bound, spread_bound
 from dispersion.verdict import Capacity, HeadResult, Result, Target, Verdict
@@ -91,9 +90,7 @@ def check_head(
     paper = product_bound(head)
     longest = max((t.length for t in targets), default=1)
     found = _Witnesses(head.witnessed, longest)
-    # Where no proved spread can rule a target out, a few per cent of it are not worth much time.
-    nodes = FEW_NODES if found.settle(targets) else None
-    free = _no_looser(spread_bound(head, nodes=nodes), paper)
+    free = _no_looser(spread_bound(head), paper)
     outcomes: dict[int, Outcome] = {}
     if offsets == "exact" and free.theorem == "T10":
         outcomes = exact_spreads(head, [t.length for t in targets], free.spread, budget=budget)
@@ -182,10 +179,6 @@ class _Witnesses:
 
     def spread(self, length: int) -> float:
         return max((w.spread(length) for w in self._at(length)), default=0.0)
-
-    def settle(self, targets: Sequence[Target]) -> bool:
-        """Whether one token reaches every target, so that no bound on spreads decides any."""
-        return all(self._reached(target) >= target.coefficient for target in targets)
 
     def _reached(self, target: Target) -> float:
         tokens = min(max(1, target.sink_tokens), visible(self._head, target.length))

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dispersion.cells import Covered
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dispersion.cells import Covered
     from dispersion.ellipsoid import Ellipsoid
 
 _MATTERS = 0.15  # directions below this share of the largest squared norm are left out
 _FEWEST = 8
+_SEEN = 0.01  # and below this they are out of sight of the certificates too
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +44,12 @@ class Frame:
         out[self.order] *= np.exp(-0.5 * np.tile(logs, 2))
         return out
 
-    def axes(self, covers: tuple[Covered, Covered]) -> list[NDArray[np.float64]]:
-        """The leading directions as z, shape (head_dim, k): L z = S × direction × its length."""
-        out = []
-        for side, covered in enumerate(covers):
-            scales = 1 / self.base if side == 0 else self.base
-            image = (scales[:, None] * covered.root)[self.order]
-            lengths = np.linalg.norm(self.rows[side], axis=0) * math.sqrt(self.tops[side])
-            out.append(image.T @ self.vectors[side] / lengths)
-        return out
+    def covers(self, sides: tuple[Ellipsoid, Ellipsoid]) -> tuple[Covered, Covered]:
+        """Both sides, scaled, in their leading directions."""
+        return (
+            Covered.by(sides[0], 1 / self.base, self.order, self.vectors[0]),
+            Covered.by(sides[1], self.base, self.order, self.vectors[1]),
+        )
 
 
 def frame_at(
@@ -63,17 +62,18 @@ def frame_at(
     spectra = []
     for ellipsoid, s in zip(sides, (1 / scales, scales), strict=True):
         scaled = (s[:, None] * ellipsoid.gram * s)[np.ix_(order, order)]
-        if not np.all(np.isfinite(scaled)) or not 2.0**-500 < np.trace(scaled) < 2.0**500:
+        if not np.all(np.isfinite(scaled)) or not 2.0**-200 < np.trace(scaled) < 2.0**200:
             return None
         spectra.append(np.linalg.eigh(scaled))
     tops = tuple(float(values[-1]) for values, _ in spectra)
     span = max(int((values > _MATTERS * values[-1]).sum()) for values, _ in spectra)
     span = min(max(span, _FEWEST), most, len(order))
+    seen = max(span, *(int((values > _SEEN * values[-1]).sum()) for values, _ in spectra))
     rows = [v * np.sqrt(np.maximum(w / w[-1], 2.0**-40)) for w, v in spectra]
     return Frame(
         scales,
         order,
         (tops[0], tops[1]),
-        (spectra[0][1][:, -span:], spectra[1][1][:, -span:]),
+        (spectra[0][1][:, -seen:], spectra[1][1][:, -seen:]),
         (rows[0][:, -span:], rows[1][:, -span:]),
     )

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 
 def newton_system(
-    rows: Sequence[NDArray[np.float64]],
-    tables: Sequence[NDArray[np.float64]],
-    cuts: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
-    factors: NDArray[np.float64],
-    logs: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rows: Sequence[NDArray[np.float32]],
+    tables: Sequence[NDArray[np.float32]],
+    cuts: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]],
+    factors: NDArray[np.float32],
+    logs: NDArray[np.float32],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Second and first derivatives in (a, b, t, λ of the query side, λ of the key side).
+
+    In float32: an approximate step is as good as an exact one, and costs half.
 
     Args:
         rows: R of both sides, shape (2·pairs, k).
@@ -31,27 +33,27 @@ def newton_system(
     """
     count, pairs = logs.shape
     total = 2 + pairs + sum(first.shape[1] for first, _ in cuts)
-    hessian = np.zeros((count, total, total))
-    gradient = np.zeros((count, total))
+    hessian = np.zeros((count, total, total), np.float32)
+    gradient = np.zeros((count, total), np.float32)
     inner = slice(2, 2 + pairs)
     diagonal = np.arange(2, 2 + pairs)
     offset = 2 + pairs
-    pulls: list[NDArray[np.float64]] = []
+    images: list[NDArray[np.float32]] = []
     for side, sign in ((0, 1.0), (1, -1.0)):
         factor = factors[side]
         back = np.swapaxes(factor, 1, 2)
         inverse = back @ factor
         square = inverse @ inverse
         weights = np.exp(sign * logs)
-        pulled = rows[side] @ back
-        pulled *= np.sqrt(np.concatenate([weights] * 2, axis=1))[:, :, None]
+        image = factor @ rows[side].T
+        image *= np.sqrt(np.concatenate([weights] * 2, axis=1))[:, None, :]
         gradient[:, side] = -np.einsum("cii->c", inverse)
         hessian[:, side, side] = np.einsum("cii->c", square)
         share = weights * (inverse.reshape(count, -1) @ tables[side].T)
         gradient[:, inner] += sign * share
         cross = -sign * weights * (square.reshape(count, -1) @ tables[side].T)
         hessian[:, side, inner] = hessian[:, inner, side] = cross
-        pulls.append(pulled)
+        images.append(image)
         hessian[:, diagonal, diagonal] += share
         first, second = cuts[side]
         number = first.shape[1]
@@ -68,32 +70,38 @@ def newton_system(
             )
             touch = np.einsum("cjk,cjk->cj", left, right)
             hessian[:, side, own] = hessian[:, own, side] = touch
-            slope = pulled @ (factor @ np.swapaxes(first, 1, 2))
-            slope *= pulled @ (factor @ flipped)
-            slope = -sign * (slope[:, :pairs] + slope[:, pairs:])
-            hessian[:, inner, own] = slope
-            hessian[:, own, inner] = np.swapaxes(slope, 1, 2)
+            slope = (first @ back) @ image
+            slope *= (second @ back) @ image
+            slope = -sign * (slope[:, :, :pairs] + slope[:, :, pairs:])
+            hessian[:, own, inner] = slope
+            hessian[:, inner, own] = np.swapaxes(slope, 1, 2)
             offset += number
-    for cell in range(count):
-        # One cell at a time stays in cache.
-        hessian[cell, inner, inner] += _pair_squares([pull[cell] for pull in pulls])
+    _add_pair_squares(hessian, inner, images)
     return hessian, gradient
 
 
-def _pair_squares(pulls: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Σ over sides of ‖U_i U_jᵀ‖² for the two rows U_i of every pair i."""
-    half = len(pulls[0]) // 2
-    straight, crossed = np.zeros((half, half)), np.zeros((half, half))
-    for pull in pulls:
-        first, second = pull[:half], pull[half:]
-        for left, right, total in (
-            (first, first, straight),
-            (second, second, straight),
-            (first, second, crossed),
-        ):
-            squares = left @ right.T
-            squares *= squares
-            total += squares
-    straight += crossed
-    straight += crossed.T
-    return straight
+def _add_pair_squares(
+    hessian: NDArray[np.float32], inner: slice, images: list[NDArray[np.float32]]
+) -> None:
+    """Adds Σ over sides of ‖U_i U_jᵀ‖² for the two rows U_i of every pair i, for each cell.
+
+    Args:
+        hessian: shape (cells, n, n).
+        inner: where the pairs are in it.
+        images: Uᵀ for both sides, first rows of the pairs first, shape (cells, k, 2·pairs).
+
+    """
+    half = images[0].shape[2] // 2
+    total, more = np.empty((2, 2 * half, 2 * half), np.float32)
+    line = np.empty((2 * half, images[0].shape[1]), np.float32)
+    # One cell at a time, in memory that is there already, stays in cache.
+    for cell in range(len(hessian)):
+        for image, products in zip(images, (total, more), strict=True):
+            np.copyto(line, image[cell].T)
+            np.matmul(line, image[cell], out=products)
+            products *= products
+        total += more
+        total[:half] += total[half:]
+        part = hessian[cell, inner, inner]
+        part += total[:half, :half]
+        part += total[:half, half:]

@@ -11,19 +11,19 @@ and likewise for keys with S in place of S⁻¹. A cell may be cut again, on eit
 over all cells, each with scales and multipliers of its own, bounds every logit.
 
 The proof asks nothing of the f's, the scales and the λ's but λ ≥ 0. Floats choose them here and in
-barrier.py, in the span of a few leading directions; cells.py then computes the leaves in full: L Lᵀ
-⪰ the Gram matrix and every λ_max are proved by Cholesky, with all rounding errors. With biases all
-this holds for the ellipsoids that cover the two sides (ellipsoid.cover).
+barrier.py, in the span of a few leading directions. cells.py then proves the leaves: L Lᵀ ⪰ the
+Gram matrix, a bound on what lies outside the leading directions, and every λ_max by Cholesky, with
+all rounding errors. With biases all this holds for the ellipsoids that cover the two sides
+(ellipsoid.cover).
 
 The plain bound is loose where its optimum needs mixed states Σ p_k e_k e_kᵀ in place of a single
 direction. Cells are wedges in the plane of e_1 and e_2, narrow enough to tell the directions
 √p_1 e_1 ± √p_2 e_2 apart.
 
 How far it gets: 40 low-rank heads (head_dim 128, rank 4 to 32, noise 0.05 to 0.3) whose plain
-bounds were 1.6 to 6.3 % above what ascent finds (median 3.8 %) all came within 1.8 %, at a median
-of 35 ms a head and at most 0.47 s. With FEW_NODES, 37 of them came within 2 % and the worst within
-3.4 %, in at most 0.12 s. A head that needs more cells gets the bound reached by then. Where the
-plain bound is near enough, nothing is branched.
+bounds were 1.6 to 6.3 % above what ascent finds (median 3.8 %) all came within 1.9 %, at a median
+of 23 ms a head and at most 0.18 s. A head that needs more cells than NODES gets the bound reached
+by then. Where the plain bound is near enough, nothing is branched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dispersion import barrier
-from dispersion.cells import Cell, Covered, Cut, certified, wedges
+from dispersion.cells import Cell, Cut, certified, wedges
 from dispersion.leading import Frame, frame_at
 from dispersion.reached import largest_logit
 
@@ -48,10 +48,8 @@ if TYPE_CHECKING:
 
 GOAL = 1.018
 """Ratio to the best logit found at which branching stops."""
-NODES = 280
+NODES = 600
 """About how many cells branching may solve for one head."""
-FEW_NODES = 28
-"""The same where no spread that could be proved decides anything."""
 
 _UP = 1 + 2.0**-50
 _SPAN = 32  # leading directions of each side in which scales and cells are solved
@@ -68,18 +66,16 @@ def rotated_norm(
     keys: Ellipsoid,
     scales: NDArray[np.float64],
     pairs: NDArray[np.intp],
-    nodes: int | None = None,
 ) -> float:
     """Upper bound on max |⟨R q, R′ k⟩| over two ellipsoids and all rotations. **Upper.**
 
     Never above what `scales` alone certifies. Branching stops at GOAL times the best value that
-    ascent finds, or after `nodes` cells, NODES by default.
+    ascent finds, or after about NODES cells.
 
     Args:
         queries, keys: the ellipsoids in head space.
         scales: s of the D-scaling to start from, shape (head_dim,), equal within pairs.
         pairs: shape (head_dim/2, 2); together they name every coordinate.
-        nodes: how many cells may be solved.
 
     """
     sides, order = (queries, keys), pairs.T.ravel()
@@ -100,11 +96,10 @@ def rotated_norm(
         if plain <= goal:
             return plain
         with np.errstate(all="ignore"):
-            covers = (Covered.by(queries), Covered.by(keys))
-            cells = tree.grow(covers, NODES if nodes is None else nodes)
+            cells = tree.grow(NODES)
+            return min(plain, certified(*frame.covers(sides), cells, goal))
     except np.linalg.LinAlgError:
         return plain
-    return min(plain, certified(*covers, cells, goal))
 
 
 def plain_norm(queries: Ellipsoid, keys: Ellipsoid, scales: NDArray[np.float64]) -> float:
@@ -115,11 +110,10 @@ def plain_norm(queries: Ellipsoid, keys: Ellipsoid, scales: NDArray[np.float64])
 
 @dataclass(frozen=True, eq=False)
 class _Node:
-    """A cell in the frame: its cuts in few and in all dimensions, and its solution."""
+    """A cell in the frame and its solution."""
 
     value: float
     cuts: tuple[tuple[Cut, ...], tuple[Cut, ...]]
-    full: tuple[tuple[Cut, ...], tuple[Cut, ...]]
     logs: NDArray[np.float64]
     multipliers: tuple[NDArray[np.float64], NDArray[np.float64]]
     levels: NDArray[np.float64]
@@ -134,7 +128,6 @@ class _Tree:
         whole = _Node(
             1.0,
             ((), ()),
-            ((), ()),
             np.zeros(frame.rows[0].shape[0] // 2),
             (np.zeros(0), np.zeros(0)),
             np.ones(2),
@@ -142,9 +135,8 @@ class _Tree:
         )
         self.root = self._solved([whole], enough=0.0)[0]
 
-    def grow(self, covers: tuple[Covered, Covered], nodes: int) -> list[Cell]:
+    def grow(self, nodes: int) -> list[Cell]:
         """Cells that cover both sides."""
-        axes = self.frame.axes(covers)
         waiting, solved = [self.root], 0
         done: list[_Node] = []
         # Where few cells are left, the end is near.
@@ -152,13 +144,13 @@ class _Tree:
             waiting.sort(key=lambda node: -node.value)
             count = min(_PARENTS, max(_LAST, (nodes - solved) // _WEDGES))
             parents, waiting = waiting[:count], waiting[count:]
-            children = [child for parent in parents for child in self._split(parent, axes)]
+            children = [child for parent in parents for child in self._split(parent)]
             solved += len(children)
             for child in self._solved(children, self.goal, sort_only=True):
                 (done if child.value <= self.goal else waiting).append(child)
         return [self._cell(node) for node in [*waiting, *done]]
 
-    def _split(self, node: _Node, axes: list[NDArray[np.float64]]) -> list[_Node]:
+    def _split(self, node: _Node) -> list[_Node]:
         """Wedges in the plane of the two leading directions of the more mixed state."""
         spectra = [np.linalg.eigh(state) for state in node.states]
         side = 0 if spectra[0][0][-1] < spectra[1][0][-1] else 1
@@ -169,16 +161,14 @@ class _Tree:
         angles = np.concatenate([angles, math.pi - angles[:0:-1]])
         few = np.outer(-np.sin(angles), vectors[:, -1]) + np.outer(np.cos(angles), vectors[:, -2])
         out = []
-        for cut, full in zip(wedges(few), wedges(few @ axes[side].T), strict=True):
-            cuts, fulls, multipliers = list(node.cuts), list(node.full), list(node.multipliers)
+        for cut in wedges(few):
+            cuts, multipliers = list(node.cuts), list(node.multipliers)
             cuts[side] = (*cuts[side], cut)
-            fulls[side] = (*fulls[side], full)
             multipliers[side] = np.append(multipliers[side], 0.0)
             out.append(
                 replace(
                     node,
                     cuts=(cuts[0], cuts[1]),
-                    full=(fulls[0], fulls[1]),
                     multipliers=(multipliers[0], multipliers[1]),
                 )
             )
@@ -196,6 +186,10 @@ class _Tree:
                 _stacked([n.cuts[1] for n in nodes], size),
             ),
             np.array([n.logs for n in nodes]),
+            (
+                _padded([n.multipliers[0] for n in nodes]),
+                _padded([n.multipliers[1] for n in nodes]),
+            ),
             enough=enough,
             sort_only=sort_only,
             gap=_GAP,
@@ -219,11 +213,18 @@ class _Tree:
     def _cell(self, node: _Node) -> Cell:
         tops = self.frame.tops
         return Cell(
-            node.full,
-            self.frame.scales(node.logs),
+            node.cuts,
+            np.exp(node.logs),
             (node.multipliers[0] * tops[0], node.multipliers[1] * tops[1]),
             (float(node.levels[0]) * tops[0], float(node.levels[1]) * tops[1]),
         )
+
+
+def _padded(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    out = np.zeros((len(rows), max(len(row) for row in rows)))
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return out
 
 
 def _stacked(cells: Sequence[tuple[Cut, ...]], size: int) -> barrier.Cuts:

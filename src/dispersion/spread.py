@@ -52,7 +52,7 @@ class SpreadBound:
     scales: NDArray[np.float64] | None = None
 
 
-def spread_bound(head: Head, *, nodes: int | None = None) -> SpreadBound:
+def spread_bound(head: Head) -> SpreadBound:
     """Certified bound on the spread of a head's rows, soft cap included (T8, T9, T10).
 
     Without rotation the bound is attained (T9, **tight** up to rounding); with rotation it is
@@ -62,8 +62,6 @@ def spread_bound(head: Head, *, nodes: int | None = None) -> SpreadBound:
 
     Args:
         head: the head.
-        nodes: cells that branching may solve (refine.py); fewer than the default for callers who
-            need not have the tightest bound.
 
     Raises:
         ArgumentError: no norm caps the head's inputs, so no finite bound exists.
@@ -78,7 +76,7 @@ def spread_bound(head: Head, *, nodes: int | None = None) -> SpreadBound:
         spread = _gain_spread(head, head.query, head.key)
     else:
         if _rotated(head):
-            norm, scales = _rotated_norm(head, head.query, head.key, nodes)
+            norm, scales = _rotated_norm(head, head.query, head.key)
         else:
             norm = joint_norm(head.query, head.key)
         spread = 2 * head.scale.upper * norm * _UP
@@ -120,7 +118,7 @@ def _rotated(head: Head) -> bool:
 
 
 def _rotated_norm(
-    head: Head, query: BallImage, key: BallImage, nodes: int | None
+    head: Head, query: BallImage, key: BallImage
 ) -> tuple[float, NDArray[np.float64] | None]:
     """Upper bound on max |⟨Rq, R′k⟩| over both balls and all rotations, and the scales used."""
     assert head.rotary is not None
@@ -136,7 +134,7 @@ def _rotated_norm(
         weight_k = _polish(gram_k, offset, scales, found.key_weight)
         queries = cover(query, weight_q)
         keys = cover(key, weight_k, keep=mask)
-        return refine.rotated_norm(queries, keys, scales, rotary.pairs, nodes), scales
+        return refine.rotated_norm(queries, keys, scales, rotary.pairs), scales
     queries, shape = partial_cover(query, key, offset, groups, rotary.unrotated, mask)
     norm = queries.image_norm_upper(shape.factor.T) * _UP
     norm = (norm + shape.slack * queries.norm_upper()) * _UP if shape.slack else norm
