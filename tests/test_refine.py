@@ -404,7 +404,10 @@ def test_levels_are_proved_and_not_believed(loose):
 def test_no_bound_is_given_without_a_proof(monkeypatch, loose):
     *_, covers, found, _ = loose
     assert certified(*covers, found) < math.inf
-    monkeypatch.setattr(cells, "is_positive_semidefinite", lambda matrix, error: False)
+
+    monkeypatch.setattr(
+        cells, "are_positive_semidefinite", lambda stack, errors: np.zeros(len(stack), dtype=bool)
+    )
     assert certified(*covers, found) == math.inf
 
 

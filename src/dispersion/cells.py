@@ -27,8 +27,8 @@ import numpy as np
 
 from dispersion.cholesky import (
     UNIT_ROUNDOFF,
+    are_positive_semidefinite,
     gamma,
-    is_positive_semidefinite,
     lambda_max_upper,
     norm_upper,
 )
@@ -171,11 +171,6 @@ def certified(queries: Covered, keys: Covered, cells: Sequence[Cell], enough: fl
     return float(np.max(norms)) if np.all(np.isfinite(norms)) else math.inf
 
 
-def _stretch(levels: tuple[float, float], enough: float) -> float:
-    value = math.sqrt(max(levels[0], 0.0)) * math.sqrt(max(levels[1], 0.0))
-    return max(1 + 2.0**-20, enough / value) if value > 0 else 1.0
-
-
 def _side_norms(
     covered: Covered,
     weights: NDArray[np.float64],
@@ -189,82 +184,94 @@ def _side_norms(
     table = np.einsum("hia,hib->iab", halves, halves).reshape(-1, size * size)
     energies = np.einsum("hia,hia->i", halves, halves)
     moves = (weights - 1) ** 2
-    forms = (weights @ table).reshape(-1, size, size)
-    turned = (moves @ table).reshape(-1, size, size)
-    form_sizes, turned_sizes, tops = weights @ energies, moves @ energies, weights.max(axis=1)
-    norms = np.empty(len(cells))
-    for i, cell in enumerate(cells):
-        sizes = float(form_sizes[i]), float(turned_sizes[i])
-        own = _cut(forms[i], sizes[0], cell.cuts[side], cell.multipliers[side])
-        square = _proved(
-            covered,
-            *own,
-            turned[i],
-            sizes[1],
-            float(tops[i]),
-            cell.levels[side] * _stretch(cell.levels, enough),
-            # Entries are sums over pairs of products of four, and over cuts of products of three.
-            gamma(2 * (len(energies) + size + len(cell.cuts[side])) + 32),
-        )
-        norms[i] = math.sqrt(square * covered.excess) * _UP
-        norms[i] += math.sqrt(float(tops[i])) * covered.slack * _UP
-    return norms * _UP
+    forms, cuts = _forms(
+        (weights @ table).reshape(-1, size, size),
+        [cell.cuts[side] for cell in cells],
+        [cell.multipliers[side] for cell in cells],
+    )
+    most = max(len(cell.cuts[side]) for cell in cells)
+    squares = _proved(
+        covered,
+        forms,
+        weights @ energies + cuts,
+        (moves @ table).reshape(-1, size, size),
+        moves @ energies,
+        weights.max(axis=1) * covered.rest**2 * _UP,
+        np.array([_level(cell.levels, side, enough) for cell in cells]),
+        # Entries are sums over pairs of products of four, and over cuts of products of three.
+        gamma(2 * (len(energies) + size + most) + 32),
+    )
+    slack = np.sqrt(weights.max(axis=1)) * covered.slack
+    return np.asarray((np.sqrt(squares * covered.excess) * _UP + slack * _UP) * _UP)
 
 
-def _cut(
-    form: NDArray[np.float64],
-    sizes: float,
-    cuts: tuple[Cut, ...],
-    multipliers: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], float]:
-    """The form less Σ λ sym(f gᵀ), and what its entries' sizes sum up to at most."""
-    # Only λ ≥ 0 proves anything.
-    used = [(c, float(m)) for c, m in zip(cuts, multipliers, strict=True) if 0 < m < math.inf]
-    if used:
-        first = np.array([cut.first * (multiplier / 2) for cut, multiplier in used])
-        second = np.array([cut.second for cut, _ in used])
-        half = first.T @ second
-        half += half.T.copy()
-        few = len(half)
-        form[-few:, -few:] -= half
-        ends = np.linalg.norm(first, axis=1) @ np.linalg.norm(second, axis=1)
-        sizes += 2 * float(ends) * _UP
-    return form, sizes
+def _level(levels: tuple[float, float], side: int, enough: float) -> float:
+    """The level to prove first: a little more than estimated, or what is enough."""
+    value = math.sqrt(max(levels[0], 0.0)) * math.sqrt(max(levels[1], 0.0))
+    return levels[side] * (max(1 + 2.0**-20, enough / value) if value > 0 else 1.0)
+
+
+def _forms(
+    forms: NDArray[np.float64],
+    cuts: Sequence[tuple[Cut, ...]],
+    multipliers: Sequence[NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Every form less its Σ λ sym(f gᵀ), and what the sizes of that sum's entries come to."""
+    most = max((len(c) for c in cuts), default=0)
+    if not most:
+        return forms, np.zeros(len(forms))
+    few = max(len(cut.first) for c in cuts for cut in c)
+    first, second = np.zeros((2, len(forms), most, few))
+    for i, (own, values) in enumerate(zip(cuts, multipliers, strict=True)):
+        for j, (cut, multiplier) in enumerate(zip(own, values, strict=True)):
+            # Only λ ≥ 0 proves anything.
+            if 0 < multiplier < math.inf:
+                first[i, j, few - len(cut.first) :] = cut.first * (multiplier / 2)
+                second[i, j, few - len(cut.second) :] = cut.second
+    half = np.swapaxes(first, 1, 2) @ second
+    forms[:, -few:, -few:] -= half + np.swapaxes(half, 1, 2)
+    ends = np.linalg.norm(first, axis=2) * np.linalg.norm(second, axis=2)
+    return forms, 2 * ends.sum(axis=1)
 
 
 def _proved(
     covered: Covered,
-    form: NDArray[np.float64],
-    sizes: float,
+    forms: NDArray[np.float64],
+    sizes: NDArray[np.float64],
     turned: NDArray[np.float64],
-    turned_sizes: float,
-    top: float,
-    level: float,
+    turned_sizes: NDArray[np.float64],
+    rest: NDArray[np.float64],
+    levels: NDArray[np.float64],
     rounding: float,
-) -> float:
-    """An a near `level` that the matrix between uᵀ and u is proved not to exceed, or infinity."""
-    size = len(form)
-    diagonal = np.diag(form)
-    scale = float(np.max(np.abs(diagonal)))
-    rest = top * covered.rest**2 * _UP
-    if not math.isfinite(sizes) or not math.isfinite(turned_sizes):
-        return math.inf
-    if not rest < level < math.inf:
-        level = 2 * rest + scale
+) -> NDArray[np.float64]:
+    """For each cell an a near its level that the matrix between uᵀ and u is proved not to exceed.
+
+    Infinity where none is found.
+    """
+    size = forms.shape[1]
+    proved = np.full(len(forms), math.inf)
+    scale = np.abs(np.einsum("cii->ci", forms)).max(axis=1)
+    usable = (levels > rest) & (levels < math.inf)
+    levels = np.where(usable, levels, 2 * rest + scale)
+    # Entries are at most their sizes, so all are finite where those are.
+    at = np.flatnonzero(np.isfinite(sizes + turned_sizes + levels) & (levels > rest))
     step = 2.0**-20
     for _ in range(_TRIES):
-        room = (level - rest) * (1 - 2.0**-50)
-        if room > 0:
-            share = (1 + _BETA) * covered.rest**2 / room * _UP
-            overlap = (1 + 1 / _BETA) * covered.overlap**2 / room * _UP
-            error = rounding * (sizes + share * turned_sizes) * _UP
-            error += overlap + 4 * UNIT_ROUNDOFF * (level + scale + share * turned_sizes)
-            whole = form + share * turned
-            trial = np.negative(whole)
-            trial.flat[:: size + 1] += level
-            if is_positive_semidefinite(trial, error * _UP):
-                return level
-            level = max(level, float(np.linalg.eigvalsh(whole)[-1]))
-        level *= 1 + step
+        if not len(at):
+            break
+        level = levels[at]
+        room = (level - rest[at]) * (1 - 2.0**-50)
+        share = (1 + _BETA) * covered.rest**2 / room * _UP
+        overlap = (1 + 1 / _BETA) * covered.overlap**2 / room * _UP
+        moved = share * turned_sizes[at]
+        error = rounding * (sizes[at] + moved) * _UP
+        error += overlap + 4 * UNIT_ROUNDOFF * (level + scale[at] + moved)
+        whole = forms[at] + share[:, None, None] * turned[at]
+        trial = np.negative(whole)
+        trial[:, range(size), range(size)] += level[:, None]
+        good = are_positive_semidefinite(trial, error * _UP)
+        proved[at[good]] = level[good]
+        at, whole = at[~good], whole[~good]
+        levels[at] = np.maximum(levels[at], np.linalg.eigvalsh(whole)[:, -1]) * (1 + step)
         step *= 4
-    return math.inf
+    return proved

@@ -41,13 +41,16 @@ def completes(matrix: NDArray[np.float64]) -> bool:
     return bool(info == 0)
 
 
-def eigenvalue_defect(matrix: NDArray[np.float64]) -> float:
-    """How far below zero λ_min can lie when Cholesky of `matrix` ran to completion (upper)."""
-    size = matrix.shape[0]
+def eigenvalue_defect(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far below zero λ_min can lie when Cholesky of `matrix` ran to completion (upper).
+
+    Of one matrix, or of each of a stack.
+    """
+    size = matrix.shape[-1]
     relative = gamma(2 * size + 8)
-    trace = float(np.abs(np.diag(matrix)).sum()) * _UP
-    underflow = size * size * 2.0**-1060 * max(1.0, trace)
-    return float((relative / (1 - relative) * trace + underflow) * _UP)
+    trace = np.abs(np.einsum("...ii->...i", matrix)).sum(axis=-1) * _UP
+    underflow = size * size * 2.0**-1060 * np.maximum(1.0, trace)
+    return np.asarray((relative / (1 - relative) * trace + underflow) * _UP)
 
 
 def lambda_max_upper(
@@ -98,7 +101,7 @@ def lambda_max_upper(
         trial[index, index] = shift - scaled[index, index]
         if completes(trial):
             rounding = 2 * UNIT_ROUNDOFF * (abs(shift) + float(np.max(np.abs(diagonal))) / unit)
-            bound = (shift + eigenvalue_defect(trial) + rounding) * _UP
+            bound = (shift + float(eigenvalue_defect(trial)) + rounding) * _UP
             # One float up: near the underflow threshold a relative margin rounds away.
             return math.nextafter((bound * unit + error) * _UP, math.inf)
         step *= 2
@@ -128,11 +131,20 @@ def norm_upper(vector: NDArray[np.float64]) -> float:
 
 def is_positive_semidefinite(matrix: NDArray[np.float64], error: float) -> bool:
     """True only if every symmetric matrix within `error` of `matrix` is proved semidefinite."""
-    size = matrix.shape[0]
-    trial = matrix.copy()
-    shift = (error + 2 * eigenvalue_defect(matrix)) * _UP
-    diagonal = np.diag(matrix) - shift
-    rounding = 2 * UNIT_ROUNDOFF * (float(np.max(np.abs(np.diag(matrix)))) + shift)
-    diagonal -= rounding * 2
-    trial.flat[:: size + 1] = diagonal
-    return bool(np.all(diagonal >= 0)) and completes(trial)
+    return bool(are_positive_semidefinite(matrix[None], np.array([error]))[0])
+
+
+def are_positive_semidefinite(
+    matrices: NDArray[np.float64], errors: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """For each matrix of a stack, shape (m, n, n), what `is_positive_semidefinite` says of it."""
+    trials = matrices.copy()
+    diagonals = np.einsum("mii->mi", trials)  # a view
+    largest = np.abs(diagonals).max(axis=1, initial=0.0)
+    shifts = (errors + 2 * eigenvalue_defect(matrices)) * _UP
+    diagonals -= shifts[:, None]
+    diagonals -= (4 * UNIT_ROUNDOFF * (largest + shifts))[:, None]
+    found = np.asarray(np.all(diagonals >= 0, axis=1))
+    for i in np.flatnonzero(found):
+        found[i] = completes(trials[i])
+    return found

@@ -27,7 +27,10 @@ _TINY = 1e-30
 
 
 def largest_logit(
-    sides: tuple[Ellipsoid, Ellipsoid], scales: NDArray[np.float64], order: NDArray[np.intp]
+    sides: tuple[Ellipsoid, Ellipsoid],
+    scales: NDArray[np.float64],
+    order: NDArray[np.intp],
+    enough: float = math.inf,
 ) -> float:
     """About the largest Σ_i ‖q_i‖·‖k_i‖ over two ellipsoids; 0 where a side is out of range.
 
@@ -35,6 +38,7 @@ def largest_logit(
         sides: the query and the key ellipsoid.
         scales: a D-scaling, near which the search is well conditioned, shape (head_dim,).
         order: coordinates, the first ones of all pairs, then the second ones, shape (head_dim,).
+        enough: a value above which the search may stop.
 
     """
     grams, unit = [], 1.0
@@ -55,6 +59,8 @@ def largest_logit(
             point /= max(float(np.abs(point).max()), _TINY)
         points.append(point)
     points, values = _climbed(grams, points, _STEPS)
+    if float(values.max()) * unit > enough:
+        return float(values.max()) * unit
     best = np.argsort(-values)[:_KEPT]
     _, values = _climbed(grams, [p[:, best] for p in points], _LATER_STEPS)
     return float(values.max()) * unit

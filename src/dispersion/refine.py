@@ -83,7 +83,7 @@ def rotated_norm(
     try:
         # Nothing found in floats is trusted, so strange heads may do strange things there.
         with np.errstate(all="ignore"):
-            goal = GOAL * largest_logit(sides, scales, order)
+            goal = GOAL * largest_logit(sides, scales, order, plain / GOAL)
             if plain <= goal or not goal > 0:
                 return plain
             frame = frame_at(sides, scales, order, _SPAN)
