@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _UP = 1 + 2.0**-50
 _BETA = 2.0**-20
+_ENTRIES = 2**19  # of the matrices that are proved at a time
 _TRIES = 16  # levels, at last many times the first
 
 
@@ -161,14 +162,21 @@ def certified(queries: Covered, keys: Covered, cells: Sequence[Cell], enough: fl
         enough: a value below which no cell need be pushed.
 
     """
-    weights = np.array([cell.weights for cell in cells])
-    if not np.all((weights > 0) & (weights < math.inf)):
-        return math.inf
-    norms = np.ones(len(cells))
-    for side, covered in enumerate((queries, keys)):
+    most = max(queries.leading.shape[1], keys.leading.shape[1])
+    count = max(1, _ENTRIES // most**2)
+    bound = 0.0
+    for first in range(0, len(cells), count):
+        some = cells[first : first + count]
+        weights = np.array([cell.weights for cell in some])
+        if not np.all((weights > 0) & (weights < math.inf)):
+            return math.inf
         # w · (1/w) differs from 1 by one rounding, which _UP outweighs.
-        norms *= _side_norms(covered, 1 / weights if side else weights, side, cells, enough) * _UP
-    return float(np.max(norms)) if np.all(np.isfinite(norms)) else math.inf
+        norms = _side_norms(queries, weights, 0, some, enough) * _UP
+        norms *= _side_norms(keys, 1 / weights, 1, some, enough) * _UP
+        if not np.all(np.isfinite(norms)):
+            return math.inf
+        bound = max(bound, float(np.max(norms)))
+    return bound
 
 
 def _side_norms(

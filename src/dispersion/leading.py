@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MATTERS = 0.15  # directions below this share of the largest squared norm are left out
 _FEWEST = 8
-_SEEN = 0.01  # and below this they are out of sight of the certificates too
+_SEEN, _MOST = 0.01, 128  # below this, or past so many, out of sight of the certificates too
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,8 @@ def frame_at(
     tops = tuple(float(values[-1]) for values, _ in spectra)
     span = max(int((values > _MATTERS * values[-1]).sum()) for values, _ in spectra)
     span = min(max(span, _FEWEST), most, len(order))
-    seen = max(span, *(int((values > _SEEN * values[-1]).sum()) for values, _ in spectra))
+    seen = max(int((values > _SEEN * values[-1]).sum()) for values, _ in spectra)
+    seen = max(span, min(seen, _MOST))
     rows = [v * np.sqrt(np.maximum(w / w[-1], 2.0**-40)) for w, v in spectra]
     return Frame(
         scales,

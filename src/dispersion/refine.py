@@ -49,11 +49,12 @@ if TYPE_CHECKING:
 GOAL = 1.018
 """Ratio to the best logit found at which branching stops."""
 NODES = 600
-"""About how many cells branching may solve for one head."""
+"""About how many cells branching may solve for one head of few leading directions."""
 
 _UP = 1 + 2.0**-50
 _SPAN = 32  # leading directions of each side in which scales and cells are solved
 _GAP = 2e-3  # accuracy of the scales; cells stop at a few times that
+_CHEAP = 64  # leading directions up to which all NODES are spent
 _PARENTS = 8  # cells cut at a time
 _WEDGES = 7  # and into how many each
 _LAST = 4  # cells left that are cut even past the number allowed
@@ -96,7 +97,9 @@ def rotated_norm(
         if plain <= goal:
             return plain
         with np.errstate(all="ignore"):
-            cells = tree.grow(NODES)
+            # Where many directions matter, a cell costs more and helps less.
+            seen = frame.vectors[0].shape[1]
+            cells = tree.grow(int(NODES * min(1.0, (_CHEAP / seen) ** 2)))
             return min(plain, certified(*frame.covers(sides), cells, goal))
     except np.linalg.LinAlgError:
         return plain

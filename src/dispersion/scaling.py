@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _STAGES = ((3, 8), (5, 8), (7, 12))
 _FINE_STAGES = ((3, 20), (5, 30), (7, 40), (9, 60), (11, 80))
 # (k, step) of the damped steps for a caller that goes on from rough scales.
-_STEPS = ((4, 0.1), (4, 0.06), (5, 0.05), (5, 0.03), (6, 0.02))
+_STEPS = ((4, 0.1), (5, 0.05), (5, 0.03), (6, 0.02))
 _LONGEST = 2.0  # the largest change of a log scale in one step
 _SMALL = 48  # head_dim up to which the fine stages in float64 cost next to nothing
 _RIDGE = 1e-9
