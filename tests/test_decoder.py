@@ -229,7 +229,7 @@ def test_a_share_of_the_head_that_the_code_of_a_family_ignores_is_refused(name):
     _, config = loaded(name)
     full = {"rope_type": "default", "rope_theta": 50000.0, "partial_rotary_factor": 0.5}
     rope = config["rope_parameters"] | {"full_attention": full}
-    with pytest.raises(UnsupportedError, match="partial_rotary_factor in config.json must be 1"):
+    with pytest.raises(UnsupportedError, match="partial_rotary_factor in config"):
         planned(name, {"rope_parameters": rope})
     full["rope_type"] = "proportional"
     heads = first_heads(planned(name, {"rope_parameters": rope}))
@@ -237,7 +237,6 @@ def test_a_share_of_the_head_that_the_code_of_a_family_ignores_is_refused(name):
 
 
 def test_recurrent_gemma_reads_its_head_dim():
-    arrays, config = loaded("recurrent_gemma")
     assert first_heads(planned("recurrent_gemma", {"head_dim": 8}))[0].query.head_dim == 8
     with pytest.raises(CheckpointError, match=r"q_proj.weight must have shape \(16, 32\)"):
         planned("recurrent_gemma", {"head_dim": 4})

@@ -2,7 +2,7 @@
 
 python tests/golden/score.py DIR [NAME ...]        # needs neither torch nor transformers
 
-A line for each checkpoint that is refused, unsound or outside the limits, then a table. A bound
+A line for each checkpoint, for what is refused, wrong or outside the limits, then a table. A bound
 below what ascent reached is a wrong certificate; the exit code is 1 if there is one, or a crash.
 """
 
@@ -173,6 +173,8 @@ def main() -> None:
                 failed += 1
                 print(f"WRONG {row}", flush=True)
         found += these
+        worst = max((row.ratio for row in these if np.isfinite(row.bound)), default=1.0)
+        print(f"{folder.name:28} {len(these):4} bounds, at most {worst:.4f}", flush=True)
     print(*(f"refused  {line}" for line in refused), *outside(found), *table(found), sep="\n")
     print(f"{supported} checkpoints supported, {failed} crashes and wrong bounds")
     sys.exit(bool(failed))
