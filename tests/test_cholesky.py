@@ -141,3 +141,13 @@ def test_norms_of_vectors_are_bounded_at_any_scale(values, scale):
         assert fraction(got) ** 2 >= square
     if square == 0:
         assert got == 0.0
+
+
+@pytest.mark.parametrize(("size", "seed"), [(1e-16, 2), (3e-17, 23), (1e-17, 14), (1e-18, 18)])
+def test_nearly_a_multiple_of_the_identity(size, seed):
+    # LAPACK's search for one eigenvalue alone gives up on such matrices.
+    rng = np.random.default_rng(seed)
+    value = 1.4238281250066074
+    matrix = np.tril(rng.normal(size=(12, 12)), -1) * size + value * np.eye(12)
+    bound = lambda_max_upper(matrix)
+    assert value <= bound <= value * (1 + 1e-12)

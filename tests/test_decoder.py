@@ -213,6 +213,35 @@ def test_sliding_layers_of_mimo_have_sinks_and_twice_the_key_heads():
     assert [h.window for h in heads] == [5, None]
 
 
+def test_a_scaled_rotation_of_mimo_turns_the_whole_head_where_it_states_no_share():
+    plain = {"rope_type": "default", "rope_theta": 1234.5, "partial_rotary_factor": 0.5}
+    linear = {"rope_type": "linear", "rope_theta": 1234.5, "factor": 4.0}
+    rope = {"sliding_attention": linear, "full_attention": plain}
+    heads = first_heads(planned("mimo_v2_flash", {"rope_parameters": rope}))
+    assert [len(h.rotary.frequencies) for h in heads] == [4, 2]
+    rope["sliding_attention"] = linear | {"partial_rotary_factor": 0.25}
+    heads = first_heads(planned("mimo_v2_flash", {"rope_parameters": rope}))
+    assert [len(h.rotary.frequencies) for h in heads] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["gemma4_text", "lfm3"])
+def test_a_share_of_the_head_that_the_code_of_a_family_ignores_is_refused(name):
+    _, config = loaded(name)
+    full = {"rope_type": "default", "rope_theta": 50000.0, "partial_rotary_factor": 0.5}
+    rope = config["rope_parameters"] | {"full_attention": full}
+    with pytest.raises(UnsupportedError, match="partial_rotary_factor in config"):
+        planned(name, {"rope_parameters": rope})
+    full["rope_type"] = "proportional"
+    heads = first_heads(planned(name, {"rope_parameters": rope}))
+    assert [h.rotary.unrotated.size > 0 for h in heads] == [False, True]
+
+
+def test_recurrent_gemma_reads_its_head_dim():
+    assert first_heads(planned("recurrent_gemma", {"head_dim": 8}))[0].query.head_dim == 8
+    with pytest.raises(CheckpointError, match=r"q_proj.weight must have shape \(16, 32\)"):
+        planned("recurrent_gemma", {"head_dim": 4})
+
+
 def test_layers_of_laguna_differ_in_their_heads():
     found = planned("laguna")
     assert [layer.query_heads for layer in found.layers] == [2, 4]

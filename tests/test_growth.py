@@ -162,6 +162,19 @@ def test_nanochat_turns_backward():
     assert found.reach.gain is None
 
 
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_factor_of_cos_and_sin_in_front_of_a_norm_changes_the_share_of_epsilon(factor):
+    rope = {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0}
+    rope |= {"original_max_position_embeddings": 64, "attention_factor": factor}
+    before, found = (
+        changed("nanochat", rope_parameters=each)[0]
+        for each in ({"rope_type": "default", "rope_theta": 5000.0}, rope)
+    )
+    # rms(a·x, ε) = a·x / √(a²·mean x² + ε) = rms(x, ε/a²)
+    assert found.reach.key_norm.eps == pytest.approx(before.reach.key_norm.eps / factor**2)
+    assert found.scale == before.scale
+
+
 # --- planted errors -----------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.linalg import LinAlgError
 from scipy.linalg import eigh
 from scipy.linalg.lapack import dpotrf
 
@@ -114,7 +115,11 @@ def lambda_max_upper(
 def _largest(matrix: NDArray[np.float64]) -> float:
     """About the largest eigenvalue; the others are spared."""
     last = len(matrix) - 1
-    found = eigh(matrix, eigvals_only=True, subset_by_index=[last, last], check_finite=False)
+    try:
+        found = eigh(matrix, eigvals_only=True, subset_by_index=[last, last], check_finite=False)
+    except LinAlgError:
+        # LAPACK can fail to tell one eigenvalue from the others of a multiple of the identity.
+        found = eigh(matrix, eigvals_only=True, check_finite=False)[last:]
     return float(found[0])
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOP, BOTTOM, QUERY = 0, 1, 2
+POLISH = 100  # steps of a last climb
 MOST = 10_000  # rows of a first pass; the tiny checkpoints stay below, larger ones sample pairs
 
 
@@ -136,7 +137,7 @@ def climb(value: Callable[[Tensor], Tensor], start: Tensor, steps: int, rate: fl
     return z / z.norm(dim=-1, keepdim=True)
 
 
-def polish(value: Callable[[Tensor], Tensor], start: Tensor, steps: int = 100) -> Tensor:
+def polish(value: Callable[[Tensor], Tensor], start: Tensor, steps: int = POLISH) -> Tensor:
     """L-BFGS on all rows together."""
     z = start.clone().requires_grad_()
     optimiser = torch.optim.LBFGS(
@@ -177,10 +178,12 @@ def ascend(
     *,
     budget: int = 6000,
     most: int = MOST,
+    effort: float = 1.0,
 ) -> tuple[list[Found], int]:
     """The largest spread found for every head of a layer, and the restarts made for each head.
 
-    What a shorter context reached stays reachable: `shorter` joins the last rounds.
+    What a shorter context reached stays reachable: `shorter` joins the last rounds. `effort`
+    multiplies all steps.
     """
     n = len(visible)
     own, heads = not real.crosses(layer), real.heads_in(layer)
@@ -193,13 +196,13 @@ def ascend(
     z = torch.randn(len(everything.head), 3, real.width)
     current = everything
     for keep, steps, rate in ((40, 60, 0.15), (8, 150, 0.05), (3, 300, 0.02)):
-        z = climb(lambda z, p=current: spreads(real, layer, z, p), z, steps, rate)
+        z = climb(lambda z, p=current: spreads(real, layer, z, p), z, int(effort * steps), rate)
         rows = best_rows(spreads(real, layer, z, current), current.head, keep)
         current, z = current.take(rows), z[rows]
     for _ in range(2):
         current = joined([current, *(found.moved(n) for found in shorter)])
         z = torch.cat([z, *(found.z for found in shorter)])
-        z = polish(lambda z, p=current: spreads(real, layer, z, p), z)
+        z = polish(lambda z, p=current: spreads(real, layer, z, p), z, int(effort * POLISH))
         rows = best_rows(spreads(real, layer, z, current), current.head, 1)
         current, z = current.take(rows), z[rows]
     found = [
@@ -235,7 +238,7 @@ def context_spread(
     return float(row.max() - row.min())
 
 
-def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
+def free_phase(real: Real, layer: int, *, restarts: int = 256, effort: float = 1.0) -> list[float]:
     """The largest spread of every head when each frequency pair may turn freely.
 
     At position 0 nothing is turned (only a YaRN factor acts), so the module hands over q and k as
@@ -246,7 +249,7 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
     """
     first, second, still = real.pairs(layer)
     if len(still):
-        return free_phase_and_still(real, layer, first, second, still, restarts)
+        return free_phase_and_still(real, layer, first, second, still, restarts, effort)
     head = torch.arange(real.heads_in(layer)).repeat_interleave(restarts)
     positions = torch.zeros(len(head), 2, dtype=torch.long)
 
@@ -261,16 +264,22 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
 
     z = torch.randn(len(head), 2, real.width)
     for keep, steps, rate in ((16, 80, 0.15), (4, 300, 0.03)):
-        z = climb(lambda z, h=head: value(z, h), z, steps, rate)
+        z = climb(lambda z, h=head: value(z, h), z, int(effort * steps), rate)
         rows = best_rows(value(z, head), head, keep)
         head, z = head[rows], z[rows]
-    z = polish(lambda z: value(z, head), z)
+    z = polish(lambda z: value(z, head), z, int(effort * POLISH))
     values = value(z, head)
     return [2 * float(values[head == h].max()) for h in range(real.heads_in(layer))]
 
 
 def free_phase_and_still(
-    real: Real, layer: int, first: Tensor, second: Tensor, still: Tensor, restarts: int
+    real: Real,
+    layer: int,
+    first: Tensor,
+    second: Tensor,
+    still: Tensor,
+    restarts: int,
+    effort: float,
 ) -> list[float]:
     """`free_phase` where some coordinates do not turn: top key, bottom key and query are sought."""
     head = torch.arange(real.heads_in(layer)).repeat_interleave(restarts)
@@ -297,9 +306,9 @@ def free_phase_and_still(
 
     z = torch.randn(len(head), 3, real.width)
     for keep, steps, rate in ((16, 80, 0.15), (4, 300, 0.03)):
-        z = climb(lambda z, h=head: value(z, h), z, steps, rate)
+        z = climb(lambda z, h=head: value(z, h), z, int(effort * steps), rate)
         rows = best_rows(value(z, head), head, keep)
         head, z = head[rows], z[rows]
-    z = polish(lambda z: value(z, head), z)
+    z = polish(lambda z: value(z, head), z, int(effort * POLISH))
     values = value(z, head)
     return [float(values[head == h].max()) for h in range(real.heads_in(layer))]

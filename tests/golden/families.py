@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Size:
-    """Sizes all families share; `shared` says how many query heads read one key head."""
+    """Sizes all families share; `shared` says how many query heads read one key head.
+
+    `few` heads have families whose heads are not grouped, or that are short of room; matrices have
+    columns that differ by a factor of exp(`uneven`) or its inverse, about.
+    """
 
     hidden: int = 24
     heads: int = 4
     shared: int = 2
+    few: int = 3
     head_dim: int = 8  # where a config may choose it freely
     layers: int = 2
     vocab: int = 16
@@ -27,6 +32,8 @@ class Size:
     window: int = 6
     learned: int = 32  # learned positions (gpt2, bert)
     lengths: tuple[int, ...] = (8, 48)
+    gains: float = 0.4  # standard deviation of log gains and of biases
+    uneven: float = 0.0
 
 
 SCALES = {
@@ -97,9 +104,20 @@ def decoder(size: Size, **more: Any) -> dict[str, Any]:
     } | more
 
 
+def in_turn(size: Size, *values: Any) -> list[Any]:
+    """One value for each layer."""
+    return [values[i % len(values)] for i in range(size.layers)]
+
+
 def kinds(size: Size) -> list[str]:
     """Layer types, sliding and full in turn, sliding first."""
-    return [("sliding_attention", "full_attention")[i % 2] for i in range(size.layers)]
+    return in_turn(size, "sliding_attention", "full_attention")
+
+
+def sections(size: Size) -> list[int]:
+    """Half of a head's pairs of coordinates, divided among time, height and width."""
+    pairs = size.head_dim // 4
+    return [pairs - pairs // 2, pairs // 2, 0]
 
 
 def yarn(theta: float, **more: Any) -> dict[str, Any]:
@@ -218,9 +236,9 @@ def gpt2(size: Size, **more: Any) -> dict[str, Any]:
     return {
         "vocab_size": size.vocab,
         "n_positions": size.learned,
-        "n_embd": size.head_dim * 3,
+        "n_embd": size.head_dim * size.few,
         "n_layer": size.layers,
-        "n_head": 3,
+        "n_head": size.few,
         "n_inner": size.mlp,
         "bos_token_id": 0,
         "eos_token_id": 0,
@@ -230,9 +248,9 @@ def gpt2(size: Size, **more: Any) -> dict[str, Any]:
 def bert(size: Size, **more: Any) -> dict[str, Any]:
     return {
         "vocab_size": size.vocab,
-        "hidden_size": size.head_dim * 3,
+        "hidden_size": size.head_dim * size.few,
         "num_hidden_layers": size.layers,
-        "num_attention_heads": 3,
+        "num_attention_heads": size.few,
         "intermediate_size": size.mlp,
         "max_position_embeddings": size.learned,
         "pad_token_id": 0,
@@ -254,7 +272,8 @@ def partial(size: Size, factor: float, **more: Any) -> dict[str, Any]:
 
 
 def gpt_neox(size: Size, **more: Any) -> dict[str, Any]:
-    config = partial(size, 0.25, hidden_size=size.head_dim * 3, num_attention_heads=3) | more
+    few = {"hidden_size": size.head_dim * size.few, "num_attention_heads": size.few}
+    config = partial(size, 0.25, **few) | more
     del config["num_key_value_heads"]
     return config
 
@@ -270,7 +289,7 @@ def old_gpt_neox(config: dict[str, Any]) -> dict[str, Any]:
 
 def mixed(size: Size, other: str = "linear_attention") -> list[str]:
     """Layer types, one without softmax attention and full ones in turn."""
-    return [(other, "full_attention")[i % 2] for i in range(size.layers)]
+    return in_turn(size, other, "full_attention")
 
 
 def deltas(size: Size) -> dict[str, Any]:
@@ -296,8 +315,12 @@ def routed(config: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def few(size: Size) -> dict[str, Any]:
-    """Three query heads on one key head, where room is short."""
-    return {"hidden_size": 3 * size.head_dim, "num_attention_heads": 3, "num_key_value_heads": 1}
+    """Few query heads on one key head, where room is short."""
+    return {
+        "hidden_size": size.few * size.head_dim,
+        "num_attention_heads": size.few,
+        "num_key_value_heads": 1,
+    }
 
 
 def three(size: Size, **more: Any) -> dict[str, Any]:
@@ -311,7 +334,7 @@ def granite_moe(size: Size, **more: Any) -> dict[str, Any]:
 
 def mamba(size: Size) -> dict[str, Any]:
     return {
-        "mamba_n_heads": 3,
+        "mamba_n_heads": size.few,
         "mamba_n_groups": 1,
         "mamba_d_state": 4,
         "mamba_d_conv": 2,
@@ -353,9 +376,9 @@ def gpt_neo(size: Size) -> dict[str, Any]:
     return {
         "vocab_size": size.vocab,
         "max_position_embeddings": size.learned,
-        "hidden_size": size.head_dim * 3,
+        "hidden_size": size.head_dim * size.few,
         "num_layers": size.layers,
-        "num_heads": 3,
+        "num_heads": size.few,
         "attention_types": [[["global", "local"], size.layers // 2]],
         "window_size": size.window,
         "intermediate_size": size.mlp,
@@ -364,8 +387,8 @@ def gpt_neo(size: Size) -> dict[str, Any]:
     }
 
 
-def gptj(size: Size, heads: int = 3) -> dict[str, Any]:
-    return gpt2(size, n_positions=64, n_head=heads, rotary_dim=4)
+def gptj(size: Size, heads: int | None = None) -> dict[str, Any]:
+    return gpt2(size, n_positions=64, n_head=heads or size.few, rotary_dim=size.head_dim // 2)
 
 
 def falcon(size: Size, **more: Any) -> dict[str, Any]:
@@ -440,9 +463,9 @@ def old_modernbert(config: dict[str, Any]) -> dict[str, Any]:
 def distilbert(size: Size) -> dict[str, Any]:
     return {
         "vocab_size": size.vocab,
-        "dim": size.head_dim * 3,
+        "dim": size.head_dim * size.few,
         "n_layers": size.layers,
-        "n_heads": 3,
+        "n_heads": size.few,
         "hidden_dim": size.mlp,
         "max_position_embeddings": size.learned,
     }
@@ -477,13 +500,14 @@ def latent(size: Size, **more: Any) -> dict[str, Any]:
 def bloom(size: Size) -> dict[str, Any]:
     return {
         "vocab_size": size.vocab,
-        "hidden_size": size.head_dim * 3,
+        "hidden_size": size.head_dim * size.few,
         "n_layer": size.layers,
-        "n_head": 3,  # no power of two
+        "n_head": size.few,  # no power of two at first
     }
 
 
-def mpt(size: Size, heads: int = 3, **more: Any) -> dict[str, Any]:
+def mpt(size: Size, heads: int | None = None, **more: Any) -> dict[str, Any]:
+    heads = heads or size.few
     return {
         "vocab_size": size.vocab,
         "d_model": size.head_dim * heads,
@@ -502,7 +526,7 @@ def t5(size: Size) -> dict[str, Any]:
         "d_kv": size.head_dim,
         "d_ff": size.mlp,
         "num_layers": size.layers,
-        "num_heads": 3,
+        "num_heads": size.few,
         "relative_attention_num_buckets": 8,
         "relative_attention_max_distance": 20,
     }
@@ -515,7 +539,7 @@ def llama4(size: Size) -> dict[str, Any]:
         num_local_experts=1,
         moe_layers=[],
         intermediate_size_mlp=size.mlp,
-        no_rope_layers=[1, 0],
+        no_rope_layers=in_turn(size, 1, 0),
         attention_chunk_size=20,
         floor_scale=10,
         attn_scale=0.3,
@@ -728,7 +752,7 @@ FAMILIES = (
     Family(
         "persimmon",
         "Persimmon",
-        lambda s: partial(s, 0.5, num_attention_heads=3, hidden_size=s.head_dim * 3),
+        lambda s: partial(s, 0.5, num_attention_heads=s.few, hidden_size=s.head_dim * s.few),
         qk_norm="headwise",
     ),
     Family(
@@ -767,8 +791,8 @@ FAMILIES = (
             s,
             multi_query=False,
             parallel_attn=False,
-            num_attention_heads=3,
-            hidden_size=s.head_dim * 3,
+            num_attention_heads=s.few,
+            hidden_size=s.head_dim * s.few,
         ),
     ),
     Family("gpt_bigcode", "GPTBigCode", gpt2),
@@ -790,7 +814,7 @@ FAMILIES = (
     Family(
         "electra",
         "Electra",
-        lambda s: bert(s, embedding_size=s.head_dim * 3),
+        lambda s: bert(s, embedding_size=s.head_dim * s.few),
         head="ForPreTraining",
     ),
     Family(
@@ -971,14 +995,14 @@ FAMILIES += tuple(
         Family(
             "granite_swa",
             "GraniteSWA",
-            lambda s: granite(s) | sliding(s, layer_rope_theta=[300.0, 0.0]),
+            lambda s: granite(s) | sliding(s, layer_rope_theta=in_turn(s, 300.0, 0.0)),
         ),
         Family(
             "granitemoe_swa",
             "GraniteMoeSWA",
             lambda s: (
                 granite_moe(s, shared_intermediate_size=4)
-                | sliding(s, layer_rope_theta=[5000.0, 300.0])
+                | sliding(s, layer_rope_theta=in_turn(s, 5000.0, 300.0))
             ),
         ),
         Family(
@@ -1085,7 +1109,7 @@ FAMILIES += tuple(
                 decoder(
                     s,
                     head_dim=s.head_dim,
-                    num_attention_heads_per_layer=[2, 4],
+                    num_attention_heads_per_layer=in_turn(s, s.heads // s.shared, s.heads),
                     shared_expert_intermediate_size=4,
                     rope_parameters=by_layer(partial=0.5),
                     **sliding(s),
@@ -1118,7 +1142,7 @@ FAMILIES += tuple(
                         "rope_type": "default",
                         "rope_theta": 5000.0,
                         "partial_rotary_factor": 0.5,
-                        "mrope_section": [1, 1, 0],
+                        "mrope_section": sections(s),
                     },
                     **few(s),
                 )
@@ -1139,7 +1163,7 @@ FAMILIES += tuple(
                             "rope_type": "default",
                             "rope_theta": 5000.0,
                             "partial_rotary_factor": 0.5,
-                            "mrope_section": [1, 1, 0],
+                            "mrope_section": sections(s),
                         },
                         **few(s),
                     ),
@@ -1199,7 +1223,7 @@ FAMILIES += tuple(
                 num_experts_per_tok=1,
                 moe_hidden_size=4,
                 moe_intermediate_size=4,
-                layer_rope_theta=[5000.0, 0.0],
+                layer_rope_theta=in_turn(s, 5000.0, 0.0),
                 **sliding(s),
             ),
             head="Model",
@@ -1258,7 +1282,7 @@ FAMILIES += tuple(
 )
 
 
-def randomise(model: nn.Module, gain_offset: float, generator: torch.Generator) -> None:
+def randomise(model: nn.Module, gain_offset: float, size: Size, generator: torch.Generator) -> None:
     """Give every parameter a telling value: the usual ones and zeros hide mistakes."""
 
     def normal(shape: torch.Size, std: float) -> torch.Tensor:
@@ -1267,11 +1291,13 @@ def randomise(model: nn.Module, gain_offset: float, generator: torch.Generator) 
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
-                value = normal(parameter.shape, 0.4)
+                value = normal(parameter.shape, size.gains)
             elif parameter.ndim < 2:
-                value = torch.exp(normal(parameter.shape, 0.4))
+                value = torch.exp(normal(parameter.shape, size.gains))
                 flips = torch.rand(parameter.shape, generator=generator) < 0.15
                 value = torch.where(flips, -value, value) - gain_offset
             else:
                 value = normal(parameter.shape, parameter.shape[-1] ** -0.5)
+                if size.uneven:
+                    value = value * torch.exp(normal(parameter.shape[-1:], size.uneven))
             parameter.copy_(value.to(parameter.dtype))

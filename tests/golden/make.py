@@ -34,7 +34,7 @@ def save(family: Family, size: Size, folder: Path, generator: torch.Generator) -
     """Build, randomise, set the size of the logits and save with the class's own method."""
     torch.set_default_dtype(torch.float32)
     model = family.build(size)
-    randomise(model, family.gain_offset, generator)
+    randomise(model, family.gain_offset, size, generator)
     write(model, family, folder)  # in float32 once, so that the real modules can be measured
     calibrate(model, family, folder, generator)
     write(model.to(family.dtype), family, folder)
@@ -138,7 +138,7 @@ def multiply(tensor: torch.Tensor, factor: Any, offset: float = 0.0) -> None:
         tensor.copy_((tensor + offset) * factor - offset)
 
 
-def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
+def attack(folder: Path, size: Size, seed: int, most: int, effort: float = 1.0) -> dict[str, Any]:
     """Ascend on every head of a saved checkpoint, at every length."""
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(seed)
@@ -152,11 +152,15 @@ def attack(folder: Path, size: Size, seed: int, most: int) -> dict[str, Any]:
     restarts: dict[int, list[int]] = {n: [] for n in lengths}
     casts = singles = 0.0
     for layer in filter(real.bounded, real.attending):
-        phases = free_phase(real, layer) if real.phases else [None] * real.heads_in(layer)
+        phases: list[float | None] = [None] * real.heads_in(layer)
+        if real.phases:
+            phases = free_phase(real, layer, restarts=int(256 * effort), effort=effort)
         reached: dict[int, list[Found]] = {}
         for n in lengths:
             shorter = [found for each in reached.values() for found in each]
-            reached[n], tried = ascend(real, layer, masks[n][layer], shorter, most=most)
+            reached[n], tried = ascend(
+                real, layer, masks[n][layer], shorter, most=most, effort=effort
+            )
             restarts[n].append(tried)
         for head in range(real.heads_in(layer)):
             record: dict[str, Any] = {"layer": layer, "head": head}
@@ -216,8 +220,11 @@ def witness(
     }
 
 
-def checked(folder: Path, record: dict[str, Any]) -> None:
-    """Replay the witnesses through the module's own eager attention."""
+def checked(folder: Path, record: dict[str, Any], effort: float) -> None:
+    """Replay the witnesses through the module's own eager attention.
+
+    Where ascent was cut short, it may have stopped a little below what it could have reached.
+    """
     from replay import replay
 
     for w in record["witnesses"]:
@@ -226,10 +233,11 @@ def checked(folder: Path, record: dict[str, Any]) -> None:
         assert abs(max(row["coefficients"]) - w["coefficient"]) < 1e-12, (folder, w)
     for head in record["heads"]:
         values = list(head["spread"].values())
-        assert all(b > a * (1 - 1e-6) for a, b in pairwise(values)), (folder, head)
+        slack = 1e-6 if effort >= 1 else 0.05
+        assert all(b > a * (1 - slack) for a, b in pairwise(values)), (folder, head)
         if "free_phase" in head:
             excess = max(values) / head["free_phase"]
-            assert excess < 1 + 1e-6, (folder, head)
+            assert excess < 1 + slack, (folder, head)
 
 
 def compact(record: dict[str, Any]) -> str:
@@ -245,18 +253,27 @@ def compact(record: dict[str, Any]) -> str:
     )
 
 
-def make(family: Family, scale: str, seed: int, out: Path, most: int) -> None:
+def make(
+    family: Family,
+    size: Size,
+    label: str,
+    seed: int,
+    out: Path,
+    most: int,
+    effort: float = 1.0,
+) -> None:
+    """Write one checkpoint and its record; `label` names the size there."""
     started = time.perf_counter()
-    own = zlib.crc32(f"{family.name}/{scale}/{seed}".encode())
+    own = zlib.crc32(f"{family.name}/{label}/{seed}".encode())
     folder = out / family.name
-    size = SCALES[scale]
     save(family, size, folder, torch.Generator().manual_seed(own))
-    record = {"family": family.name, "scale": scale, "seed": seed}
-    record |= attack(folder, replace(size, lengths=family.lengths or size.lengths), own, most)
-    checked(folder, record)
+    record = {"family": family.name, "scale": label, "seed": seed}
+    size = replace(size, lengths=family.lengths or size.lengths)
+    record |= attack(folder, size, own, most, effort)
+    checked(folder, record, effort)
     (folder / "adversarial.json").write_text(compact(record))
     total = sum(p.stat().st_size for p in folder.iterdir())
-    assert scale != "tiny" or total <= LIMIT, (family.name, total)
+    assert label != "tiny" or total <= LIMIT, (family.name, total)
     top = [max(h["spread"].values()) for h in record["heads"]]
     print(
         f"{family.name:28} {total:6} B  spreads {min(top):6.2f}..{max(top):6.2f}  "
@@ -275,7 +292,7 @@ def main() -> None:
     args = parser.parse_args()
     known = {family.name: family for family in FAMILIES}
     for name in args.names or known:
-        make(known[name], args.scale, args.seed, args.out, args.most)
+        make(known[name], SCALES[args.scale], args.scale, args.seed, args.out, args.most)
     if args.out == DATA:
         logits.update(args.names)
         tokens.update(args.names)

@@ -219,7 +219,8 @@ class Reader:
         if rotary is not None and self.rules.backward:
             rotary = rotary.reversed()
         still = rotary is not None and bool(rotary.unrotated.size)
-        if default is None:
+        # This kind says itself which pairs of a whole head turn, and every code takes it so.
+        if default is None and (rotary is None or rotary.kind != "proportional"):
             partial = positive(self.config, "partial_rotary_factor", 1.0)
             if partial != 1 or still:
                 if rotary is not None and still:
@@ -240,9 +241,12 @@ class Reader:
         plain = self._scale(sizes.head_dim)
         scale, rotated_factor = with_factor(plain, rotary)
         after = rules.qk_after and query.norm is not None
+        eps = self.eps
         if after:
-            # A norm behind the rotation undoes any factor of cos and sin.
+            # A norm behind the rotation undoes any factor of cos and sin, all but the share of ε.
             scale, rotated_factor = plain, ONE
+            if rotary is not None:
+                eps /= rotary.attention_factor.lower**2
         sinks = rules.sinks and (not rules.sinks_slide or kind.layer_type == windows.SLIDING)
         if self.bidirectional and window is not None:
             # Half the window to each side. A query at an end of the context sees one half and
@@ -266,7 +270,7 @@ class Reader:
             chunked=kind.chunked,
             rotated_factor=rotated_factor,
             layerwise=rules.qk_norm == "layerwise",
-            eps=self.eps,
+            eps=eps,
             input_factor=self._input_factor(),
             soft_cap=self.soft_cap,
             window=window,

@@ -72,7 +72,6 @@ RULES = Decoder(
     head_dim=256,
     key_heads=4,
     unscaled=True,
-    partial=1.0,
     window=full_where(lambda i, n: (i + 1) % 6 == 0 or i == n - 1, absent=512),
     shared=last_layers(0),
     sizes=_sizes,

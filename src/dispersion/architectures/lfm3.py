@@ -29,7 +29,6 @@ FAMILY = Decoder(
     eps_key="norm_eps",
     head_dim=128,
     key_heads=4,
-    partial=1.0,
     rope=RopeRule(theta=1000000.0),
     rope_absent=ROPE,
     rope_nested=True,

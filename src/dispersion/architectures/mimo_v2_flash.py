@@ -70,7 +70,19 @@ def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
     if config.get("sliding_window_size") is not None:
         window = integer(config, "sliding_window_size") + 1
         checkpoint = replace(checkpoint, config={**config, "sliding_window": window})
+    rope = config.get("rope_parameters")
+    if isinstance(rope, dict) and config.get("partial_rotary_factor") is None:
+        whole = {layer_type: _whole(entry) for layer_type, entry in rope.items()}
+        checkpoint = replace(checkpoint, config={**checkpoint.config, "rope_parameters": whole})
     return Reader(RULES, checkpoint).plan("mimo_v2_flash", layers)
+
+
+def _whole(entry: object) -> object:
+    """A layer type's rotation; scaled ones turn the whole head where they state no share."""
+    if not isinstance(entry, dict) or entry.get("partial_rotary_factor") is not None:
+        return entry
+    scaled = entry.get("rope_type", entry.get("type", "default")) != "default"
+    return {**entry, "partial_rotary_factor": 1.0} if scaled else entry
 
 
 FAMILY = replace(

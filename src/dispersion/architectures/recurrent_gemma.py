@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dispersion.architectures import ledger
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.decoder_reader import Reader
 from dispersion.architectures.hybrids import LINEAR
 from dispersion.architectures.windows import SLIDING, LayerKind
 from dispersion.checkpoint.text import shown
@@ -15,9 +13,7 @@ from dispersion.config import integer
 from dispersion.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from dispersion.architectures.plans import Plan
     from dispersion.architectures.windows import Config
-    from dispersion.checkpoint import Checkpoint
 
 
 def _blocks(config: Config, layers: int) -> tuple[LayerKind, ...]:
@@ -40,7 +36,7 @@ def _blocks(config: Config, layers: int) -> tuple[LayerKind, ...]:
     )
 
 
-RULES = Decoder(
+FAMILY = Decoder(
     module="temporal_block",
     input_norm="temporal_pre_norm",
     names={
@@ -52,20 +48,8 @@ RULES = Decoder(
     partial=0.5,
     scaled_embedding=True,
     window=_blocks,
-)
-
-
-def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
-    """Read a config; its code never looks at `head_dim`."""
-    config = {k: v for k, v in checkpoint.config.items() if k != "head_dim"}
-    return Reader(RULES, replace(checkpoint, config=config)).plan("recurrent_gemma", layers)
-
-
-FAMILY = replace(
-    RULES.family(
-        "recurrent_gemma",
-        "RecurrentGemma",
-        "gains 1 + weight, partial RoPE, sliding; recurrent layers are skipped",
-    ),
-    read=read,
+).family(
+    "recurrent_gemma",
+    "RecurrentGemma",
+    "gains 1 + weight, partial RoPE, sliding; recurrent layers are skipped",
 )
