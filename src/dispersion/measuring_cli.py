@@ -121,7 +121,7 @@ def _run(model: Model, documents: tuple[str, ...], options: dict[str, Any]) -> d
     from importlib.metadata import version
 
     stamps = []
-    for file in (*sorted(model.folder.glob("*.safetensors")), *map(Path, documents)):
+    for file in (*model.place.files(), *map(Path, documents)):
         if file.is_file():
             found = file.stat()
             stamps.append([str(file), found.st_size, found.st_mtime_ns])

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch
 from transformers import AttentionInterface
-from transformers.masking_utils import AttentionMaskInterface, eager_mask
+from transformers.masking_utils import AttentionMaskInterface
 
 from dispersion.errors import UnsupportedError
 from dispersion.measure.layer import layer_statistics
+from dispersion.measure.masks import make_mask, rows_of, what_is_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from dispersion.measure.results import LayerStatistics
 
 NAME = "dispersion_measure"
-BLOCK = 512  # queries whose eager weights exist at one time
-HIDES = -1e4  # additive masks at or below this hide a key
+BLOCK = 512  # queries whose eager weights exist at one time, at most
+WEIGHTS = 2**24  # eager weights that exist at one time
 PLAIN = {"position_ids", "cache_position", "s_aux", "position_embeddings", "input_ids"}
 AGREE = {4: 1e-3, 8: 1e-3, 2: 0.05}  # of coefficients, by bytes of the model's numbers
 
@@ -42,10 +43,15 @@ class Recorder:
     Attributes:
         options: arguments of `layer_statistics` for every layer (spans, first, positions …).
         layers: statistics by layer index, in the order in which the layers ran.
+        whole_masks: hand the model masks of all queries by all keys, for models that compute with
+            their masks; otherwise they are made a block of queries at a time.
+        masks: what was found out of every mask, by its id; the mask is kept, so that its id stays
+            its own.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
     layers: dict[int, LayerStatistics] = field(default_factory=dict)
+    whole_masks: bool = False
     masks: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
 
 
@@ -94,7 +100,12 @@ def _measure(
         _refuse(kind, index, "was not handed one whole context")
     if index in recorder.layers:
         _refuse(kind, index, "attends more than once in a forward pass")
-    seen = _mask(recorder, attention_mask, query.shape[2], kind, index)
+    if id(attention_mask) not in recorder.masks:
+        found = what_is_seen(attention_mask, query.shape[2])
+        if isinstance(found, str):
+            _refuse(kind, index, found)
+        recorder.masks[id(attention_mask)] = attention_mask, found
+    seen = recorder.masks[id(attention_mask)][1]
     scale = options.get("scaling")
     sinks = options.get("s_aux")
     measured = layer_statistics(
@@ -108,10 +119,16 @@ def _measure(
     )
     recorder.layers[index] = measured
     outputs, weights = [], None
-    for start in range(0, query.shape[2], BLOCK):
-        rows = slice(start, start + BLOCK)
-        part = None if attention_mask is None else attention_mask[:, :, rows, : key.shape[2]]
-        output, weights = eager(module, query[:, :, rows], key, value, part, **options)
+    block = max(1, min(BLOCK, WEIGHTS // (query.shape[1] * key.shape[2])))
+    for start in range(0, query.shape[2], block):
+        stop = min(start + block, query.shape[2])
+        # Keys that a recognised mask hides from the whole block are left out, to save time.
+        last = stop if seen["causal"] else key.shape[2]
+        keys = slice(max(0, start - seen.get("window", last) + 1), last)
+        part = rows_of(attention_mask, start, stop, keys)
+        output, weights = eager(
+            module, query[:, :, start:stop], key[:, :, keys], value[:, :, keys], part, **options
+        )
         outputs.append(output)
     _compare(measured, weights, query.element_size(), kind, index)
     return torch.cat(outputs, dim=1), None
@@ -126,35 +143,6 @@ def _numpy(tensor: Any) -> NDArray[np.float32]:
     """Float32 holds bfloat16 and float16 exactly; float64 is rounded."""
     array: NDArray[np.float32] = tensor.detach().to(torch.float32).cpu().numpy()
     return array
-
-
-def _mask(recorder: Recorder, mask: Any, n: int, kind: str, index: int) -> dict[str, Any]:
-    """The mask as arguments of `layer_statistics`; plain shapes are recognised, being faster."""
-    if mask is None:
-        return {"causal": False}
-    if id(mask) not in recorder.masks:
-        if tuple(mask.shape[:3]) != (1, 1, n) or mask.dtype == torch.bool:
-            _refuse(kind, index, f"has a {mask.dtype} mask of shape {tuple(mask.shape)}")
-        table = _numpy(mask[0, 0, :, :n])
-        hidden = np.asarray(table <= HIDES)
-        if (table[~hidden] != 0).any():
-            _refuse(kind, index, "adds a bias to its logits through the mask")
-        # The mask is kept so that its id stays its own.
-        recorder.masks[id(mask)] = mask, _shape(~hidden)
-    return recorder.masks[id(mask)][1]
-
-
-def _shape(seen: NDArray[np.bool_]) -> dict[str, Any]:
-    n = len(seen)
-    causal = np.tri(n, dtype=bool)
-    if (seen == causal).all():
-        return {"causal": True}
-    width = int(seen[-1].sum())
-    if (seen == causal & ~np.tri(n, k=-width, dtype=bool)).all():
-        return {"causal": True, "window": width}
-    if seen.all():
-        return {"causal": False}
-    return {"causal": False, "mask": seen}
 
 
 def _compare(measured: LayerStatistics, weights: Any, size: int, kind: str, index: int) -> None:
@@ -173,5 +161,10 @@ def _compare(measured: LayerStatistics, weights: Any, size: int, kind: str, inde
         )
 
 
+def _make_mask(**options: Any) -> Any:
+    """In the place of a function that makes masks."""
+    return make_mask(whole=_active[-1].whole_masks, **options)
+
+
 AttentionInterface.register(NAME, _measure)
-AttentionMaskInterface.register(NAME, eager_mask)
+AttentionMaskInterface.register(NAME, _make_mask)

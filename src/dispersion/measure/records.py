@@ -54,6 +54,16 @@ def _layer(index: int, found: LayerStatistics) -> dict[str, Any]:
         "token_means": plain(found.token_means),
         "positions": found.positions.tolist(),
         "chosen": _rows(found.chosen),
+        "octaves": {
+            "index": found.octaves.index.tolist(),
+            "rows": found.octaves.rows.tolist(),
+            "items": plain(found.octaves.items),
+            "mean": {
+                name: plain(getattr(found.octaves.mean, name))
+                for name in FIELDS
+                if name not in ("items", "profile")
+            },
+        },
         "gaps": plain(found.gaps),
         "gap_counts": plain(found.gap_counts),
         "accumulation_scale": plain(found.accumulation_scale),
