@@ -15,7 +15,7 @@ import pytest
 from dispersion import ArgumentError, OutputError, Target, audit
 from dispersion.cli import main
 from dispersion.measure import layer_statistics
-from dispersion.measure.documents import Document, read_documents
+from dispersion.measure.documents import Document, Needle, read_documents
 from dispersion.measure.records import Records, record
 from dispersion.measure.summary import as_json, summarise, table
 
@@ -135,7 +135,7 @@ def test_needles_lie_where_they_say(tmp_path):
     ids = tmp_path / "b.json"
     ids.write_text(json.dumps(list(range(100, 120))))
     depths = (0.0, 0.5, 1.0)
-    found = list(read_documents([ids], words, length=12, needle="zz z", depths=depths))
+    found = list(read_documents([ids], words, length=12, needle=Needle("zz z", depths)))
     assert [len(x.tokens) for x in found] == [12, 12, 12]
     assert [x.needle for x in found] == [(1, 3), (5, 7), (10, 12)]
     for document in found:
@@ -155,9 +155,13 @@ def test_needles_lie_where_they_say(tmp_path):
         ("a.json", "[true]", {}, "must be a list of token ids"),
         ("a.jsonl", '{"token": [1]}', {}, "must be a list of token ids"),
         ("a.txt", "word", {"encode": None}, "the checkpoint has no tokenizer"),
-        ("a.json", "[1]", {"depths": (2.0,)}, "depths must lie between 0 and 1"),
-        ("a.json", "[1]", {"needle": "x"}, "needle and depths go together"),
-        ("a.json", "[1]", {"needle": " ", "depths": (0.5,)}, "needle must be at least one token"),
+        ("a.json", "[1]", {"needle": Needle(" ", (0.5,))}, "needle must be at least one token"),
+        (
+            "a.json",
+            "[1]",
+            {"needle": Needle("a b c", (0.5,), "d"), "length": 4},
+            "needle and question must be shorter than the document. Got 4 tokens for a length of 4",
+        ),
     ],
 )
 def test_documents_that_are_refused(tmp_path, name, content, options, message):
@@ -165,6 +169,32 @@ def test_documents_that_are_refused(tmp_path, name, content, options, message):
     path.write_text(content)
     with pytest.raises(ArgumentError, match=message):
         list(read_documents([path], options.pop("encode", words), **options))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("x", (2.0,)), "depths must lie between 0 and 1. Got 2"),
+        (("x", ()), "needle and depths go together"),
+        (("x y", (0.5,), "", "z"), "answer must be part of the needle"),
+    ],
+)
+def test_needles_that_are_refused(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        Needle(*arguments)
+
+
+def test_answers_and_questions_lie_where_they_say(tmp_path):
+    ids = tmp_path / "b.json"
+    ids.write_text(json.dumps(list(range(100, 120))))
+    needle = Needle("the code is abcd now", (0.5,), "which code", "abcd")
+    (found,) = read_documents([ids], words, length=17, needle=needle)
+    assert len(found.tokens) == 17
+    assert found.tokens[slice(*found.needle)] == (3, 4, 2, 4, 3)
+    assert found.answer == (found.needle[0] + 3, found.needle[0] + 4)
+    assert found.tokens[-2:] == (5, 4)
+    (whole,) = read_documents([ids], words, needle=Needle("ab c", (1.0,)))
+    assert whole.answer == whole.needle == (20, 22)
 
 
 def measured_record(name, *, scale=1.0, n=40, spans=None):
@@ -214,7 +244,7 @@ def proved(spreads):
 
     from dispersion import Enclosure, demo
 
-    found = audit(demo.path("headwise"), [Target(length=64)])
+    found = audit(demo.path("headwise"), [Target(200), Target(200, retrieval="any")])
     heads = tuple(
         replace(found.heads[0], layer=layer, head=head, spread=Enclosure(0.0, spread))
         for (layer, head), spread in spreads.items()
@@ -232,7 +262,7 @@ def test_a_summary_joins_documents_and_certificates():
         assert head.entropy == pytest.approx(
             np.mean([x["mean"]["entropy"][head.head] for x in cells])
         )
-        assert head.certified_spread is None
+        assert head.certified is None
         assert head.headroom is None
         assert not head.beyond
         # Random logits of the same law at every length disperse nearly fully.
@@ -250,9 +280,12 @@ def test_a_summary_joins_documents_and_certificates():
     )
     joined = summarise(lines, audited)
     assert joined[0].headroom == pytest.approx(5)
-    assert [x.beyond for x in joined] == [False, False, True, False]
-    assert joined[3].certified_spread is None
-    assert summarise(lines, audited, dtype="bfloat16")[2].beyond is False
+    assert [x.beyond for x in joined] == [(), (), ("spread",), ()]
+    assert joined[3].certified is None
+    assert joined[0].certified.spread == spread[0, 0] + 5
+    assert joined[0].certified.entropy_floor < joined[0].entropy
+    assert joined[0].certified.log_capacity > 0
+    assert summarise(lines, audited, dtype="bfloat16")[2].beyond == ()
     json.dumps(as_json(joined, 3), allow_nan=False)
     shown = table(joined, 3)
     assert "Measured on 3 documents: no bound on any other input." in shown
@@ -316,7 +349,7 @@ def test_text_and_needles_go_through_the_models_own_tokenizer(tmp_path, capsys):
     from dispersion.measure.running import Model
 
     model = Model(folder)
-    kept = list(read_documents([text], model.encode, length=32, needle="key", depths=(0.0,),
+    kept = list(read_documents([text], model.encode, length=32, needle=Needle("key", (0.0,)),
                                encode_needle=model.encode_needle))  # fmt: skip
     assert kept[0].tokens[:4] == (1, 4, 2, 3)
     mass = lines[0]["layers"][0]["mean"]["mass"][0][2]

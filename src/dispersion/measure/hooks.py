@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch
 from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface
 
 from dispersion.errors import UnsupportedError
@@ -118,20 +119,72 @@ def _measure(
         **recorder.options,
     )
     recorder.layers[index] = measured
-    outputs, weights = [], None
-    block = max(1, min(BLOCK, WEIGHTS // (query.shape[1] * key.shape[2])))
-    for start in range(0, query.shape[2], block):
-        stop = min(start + block, query.shape[2])
-        # Keys that a recognised mask hides from the whole block are left out, to save time.
-        last = stop if seen["causal"] else key.shape[2]
-        keys = slice(max(0, start - seen.get("window", last) + 1), last)
-        part = rows_of(attention_mask, start, stop, keys)
-        output, weights = eager(
-            module, query[:, :, start:stop], key[:, :, keys], value[:, :, keys], part, **options
-        )
-        outputs.append(output)
+    run = _Eager(module, eager, query, key, value, attention_mask, seen, options)
+    outputs, weights = run.all()
     _compare(measured, weights, query.element_size(), kind, index)
-    return torch.cat(outputs, dim=1), None
+    return outputs, None
+
+
+def attend(
+    module: Any, eager: Any, query: Any, key: Any, value: Any, mask: Any, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    """A model's own attention of a whole context in blocks: outputs, and the last ones' weights."""
+    seen = what_is_seen(mask, query.shape[2])
+    if isinstance(seen, str):
+        msg = f"{type(module).__name__} {seen}"
+        raise ValueError(msg)
+    return _Eager(module, eager, query, key, value, mask, seen, options).all()
+
+
+@dataclass
+class _Eager:
+    """The model's own attention function over blocks of queries."""
+
+    module: Any
+    function: Any
+    query: Any
+    key: Any
+    value: Any
+    mask: Any
+    seen: dict[str, Any]
+    options: dict[str, Any]
+
+    def all(self) -> tuple[Any, Any]:
+        """Outputs of all queries, and the weights of the last ones."""
+        n, heads = self.query.shape[2], self.query.shape[1]
+        block = max(1, min(BLOCK, WEIGHTS // (heads * self.key.shape[2])))
+        starts = range(0, n, block)
+        last, weights = self.rows(starts[-1], n)
+        if (fused := self.fused(len(starts))) is not None:
+            # A long causal context: what torch's fused kernel says, if the eager function agrees.
+            size = self.query.element_size()
+            if torch.allclose(fused[:, starts[-1] :], last, rtol=AGREE[size], atol=AGREE[size]):
+                return fused, weights
+        outputs = [self.rows(start, start + block)[0] for start in starts[:-1]]
+        return torch.cat([*outputs, last], dim=1), weights
+
+    def rows(self, start: int, stop: int) -> tuple[Any, Any]:
+        """One block, without the keys that a recognised mask hides from all of it."""
+        end = stop if self.seen["causal"] else self.key.shape[2]
+        keys = slice(max(0, start - self.seen.get("window", end) + 1), end)
+        output, weights = self.function(
+            self.module,
+            self.query[:, :, start:stop],
+            self.key[:, :, keys],
+            self.value[:, :, keys],
+            rows_of(self.mask, start, stop, keys),
+            **self.options,
+        )
+        return output, weights
+
+    def fused(self, blocks: int) -> Any:
+        """Outputs of transformers' fused attention; None where it would not do or not pay."""
+        plain = not any(self.options.get(name) is not None for name in ("softcap", "s_aux"))
+        if blocks < 3 or self.seen != {"causal": True} or not plain:
+            return None
+        options = {name: self.options[name] for name in ("scaling",) if name in self.options}
+        parts = self.module, self.query, self.key, self.value, None
+        return sdpa_attention_forward(*parts, is_causal=True, **options)[0]
 
 
 def _refuse(kind: str, index: int, reason: str) -> NoReturn:

@@ -95,6 +95,24 @@ class Model:
             raise UnsupportedError(msg)
         return recorder.layers
 
+    def retrieve(self, document: Document) -> dict[str, Any]:
+        """What the model writes behind a document, and its heads' scores, as a record keeps them.
+
+        Raises:
+            ArgumentError: a document without a needle.
+            UnsupportedError: the model cannot write, or cannot be watched.
+        """
+        from dispersion.measure.retrieving import retrieval
+
+        decode = self.tokenizer.decode if self.encode is not None else None
+        found = retrieval(self.generator, document, decode=decode)
+        return {
+            "written": list(found.written),
+            "text": None if decode is None else str(decode(list(found.written))),
+            "found": found.found,
+            "scores": [[round(float(x), 7) for x in layer] for layer in found.scores],
+        }
+
     def _run(self, document: Document, options: dict[str, Any]) -> Recorder:
         """One forward pass; once more with whole masks for a model that computes with masks."""
         import torch
@@ -142,12 +160,29 @@ def _no_cache(model: Any) -> dict[str, bool]:
 
 
 def measure_documents(
-    model: Model, documents: Iterable[Document], records: Records, *, first: Sequence[int] = (1, 4)
+    model: Model,
+    documents: Iterable[Document],
+    records: Records,
+    *,
+    first: Sequence[int] = (1, 4),
+    retrieve: bool = False,
 ) -> int:
-    """Measure what the file does not hold yet; returns how many documents it holds."""
+    """Measure what the file does not hold yet; returns how many documents it holds.
+
+    Args:
+        model: opened with `generates` where `retrieve` is asked for.
+        documents: to be measured.
+        records: the file.
+        first: numbers of first tokens whose share is measured.
+        retrieve: let the model write behind each document, and score its heads.
+    """
     from dispersion.measure.records import record
 
     for document in documents:
-        if document.name not in records.found:
-            records.add(record(document, model.measure(document, first=first)))
+        if document.name in records.found:
+            continue
+        line = record(document, model.measure(document, first=first))
+        if retrieve:
+            line["retrieval"] = model.retrieve(document)
+        records.add(line)
     return len(records.found)
