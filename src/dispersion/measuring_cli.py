@@ -135,8 +135,9 @@ def report(
     dtype: str,
     ahead: tuple[int, ...] | None,
     json_path: str | None,
+    extra: dict[str, Any] | None = None,
 ) -> int:
-    """Print the summary, and predictions where asked for; the exit code."""
+    """Print the summary, and predictions where asked for; `extra` goes to the file. Exit code."""
     from dispersion.measure.outlook import outlook, predictions_as_json
     from dispersion.measure.predictions import by_length, predict_heads
     from dispersion.measure.summary import as_json, summarise, table
@@ -144,7 +145,7 @@ def report(
 
     heads = summarise(lines, audit, dtype=dtype)
     click.echo(table(heads, len(lines)))
-    kept = as_json(heads, len(lines))
+    kept = {**as_json(heads, len(lines)), **(extra or {})}
     if ahead:
         measured = by_length(lines)
         predicted = predict_heads(measured, ahead)

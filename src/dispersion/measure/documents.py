@@ -110,6 +110,23 @@ def read_documents(
                 yield parts.put(f"{name}@{depth:g}", tokens[:room], depth)
 
 
+def put_needle(document: Document, needle: Needle, depth: float, encode: Encode) -> Document:
+    """The document, as long as before, with a needle in it and its question behind it.
+
+    Raises:
+        ArgumentError: a needle that does not leave room for the document.
+    """
+    parts = _parts(needle, encode)
+    room = len(document.tokens) - len(parts.inner) - len(parts.question)
+    if room < 1:
+        msg = (
+            f"needle and question must be shorter than the document. "
+            f"Got {len(document.tokens) - room} tokens for a length of {len(document.tokens)}."
+        )
+        raise ArgumentError(msg)
+    return parts.put(f"{document.name}@{depth:g}", document.tokens[:room], depth)
+
+
 @dataclass(frozen=True)
 class _Parts:
     """A needle in tokens."""

@@ -27,7 +27,7 @@ Quantity = Literal["log_odds", "entropy"]
 RECENT = 4  # lengths, octaves as a rule, that a slope is taken from: shorter ones fall faster
 # Share of a slope that is expected to go on, since curves flatten: chosen on development documents
 # of one model and checked on others (figures/length_prediction.py).
-KEPT = {"log_odds": 0.7, "entropy": 1.0}
+KEPT = {"log_odds": 0.5, "entropy": 0.7}
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Prediction:
         lower, upper: ends of an interval for one more document: Student's for how documents differ,
             widened to hold what the whole slope and no slope at all would give; the whole range of
             the statistic where there was one document.
+        whole: with all of that slope: T14 as it stands.
         constant: the baseline of exponent 0, the value at the longest measured length.
         dispersed: the baseline of exponent 1 from there.
     """
@@ -72,6 +73,7 @@ class Prediction:
     value: Estimate
     lower: Estimate
     upper: Estimate
+    whole: Estimate
     constant: Estimate
     dispersed: Estimate
 
@@ -170,6 +172,7 @@ def predict(
         value=shown(center),
         lower=shown(center - low),
         upper=shown(center + high),
+        whole=shown(last + sign * whole * step),
         constant=shown(last),
         dispersed=shown(last + sign * step),
     )

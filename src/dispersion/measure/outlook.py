@@ -38,7 +38,7 @@ def predictions_as_json(found: Sequence[HeadPrediction]) -> list[dict[str, Any]]
 
 
 def _one(found: Prediction) -> dict[str, Any]:
-    parts = ("value", "lower", "upper", "constant", "dispersed")
+    parts = ("value", "lower", "upper", "whole", "constant", "dispersed")
     return {
         "length": found.length,
         **{name: _plain(getattr(found, name).value) for name in parts},
@@ -61,7 +61,7 @@ def outlook(found: Sequence[HeadPrediction], lengths: Sequence[int], measured: f
         return "No prediction: documents must show every head at two octaves of length or more."
     start = format_length(round(measured))
     lines = [
-        f"Predicted from rows of up to about {start} tokens, on these documents. Estimates: they ",
+        f"Predicted from rows of up to about {start} tokens, on these documents. Estimates: they",
         "suppose that heads go on as they did, and are no bound. Mean largest coefficient:",
         "",
         f"  tokens    heads at {SHARP:g} or more    if nothing changed    fully dispersed    "

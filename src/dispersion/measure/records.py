@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,13 @@ FIELDS = (
     "mass",
     "profile",
 )
+
+
+def schema(name: str = "measure-1") -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a line of such a file; "measure-summary-1" of a summary."""
+    text = resources.files("dispersion.measure").joinpath(f"{name}.schema.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def record(document: Document, layers: dict[int, LayerStatistics]) -> dict[str, Any]:
