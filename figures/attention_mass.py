@@ -76,15 +76,14 @@ def caption():
     {entropy["layerwise"]:.2f} with layerwise norm (a uniform row has {np.log(last):.2f}), and the
     best head gives the needle {best["plain"]:.3f}, {best["headwise"]:.3f} and
     {best["layerwise"]:.3f}: the one with the tightest cap on its spread disperses most. None of
-    them has a sink (first token at most
-    {max(first.values()):.3f} in the mean over heads): nothing in their task rewards one. Three
-    models of one seed are no evidence that QK norm is the cause. Below: {model["name"]}, which has
-    none, on {len(model["documents"])} documents of {settings["length"]:,} tokens with a needle and
-    a question; each dot is one of {scores.size} heads. Orange: the {int(heads.sum())} whose
-    retrieval score is at least {THRESHOLD:g}, over the {found} documents whose answer the model
-    wrote; the highest, {scores.max():.2f}, is head {head} of layer {layer}. {int(apart.sum())}
-    heads give the first 4 tokens more than half. The paper's own figures show models of 7 billion
-    parameters and could not be read.
+    them has a sink (first token at most {max(first.values()):.3f} in the mean over heads): nothing
+    in their task rewards one. Three models of one seed are no evidence that QK norm is the cause.
+    Below: {model["name"]}, which has no QK norm, on {len(model["documents"])} documents of
+    {settings["length"]:,} tokens with a needle and a question; each mark is one of {scores.size}
+    heads. Diamonds: the {int(heads.sum())} whose retrieval score is at least {THRESHOLD:g}, over
+    the {found} documents whose answer the model wrote; the highest, {scores.max():.2f}, is head
+    {head} of layer {layer}. {int(apart.sum())} heads give the first 4 tokens more than half. The
+    paper's own figures show models of 7 billion parameters and could not be read.
     """
 
 

@@ -40,6 +40,21 @@ def spoken(values):
     return " and ".join(f"{x:.3f}" for x in values)
 
 
+def winners():
+    """What errs least, in words: by model and quantity, at both lengths."""
+    short, longer = catalogue.results(DATA)["settings"]["fitted"]
+    parts = []
+    for model in models():
+        for name, words in NAMES.items():
+            least = [
+                min(LOOKS, key=result(model, fitted)[name]["error"].get)
+                for fitted in (short, longer)
+            ]
+            told = " and ".join(LOOKS[how][0] for how in dict.fromkeys(least))
+            parts.append(f"{told} ({model['name'].split('-')[0]}, {' '.join(words.split())})")
+    return "from " + ", ".join(parts)
+
+
 def caption():
     data = catalogue.results(DATA)
     settings, found = data["settings"], models()
@@ -47,7 +62,6 @@ def caption():
     half = settings["length"] // 2
     at = [result(model, short) for model in found]
     error = {(name, how): [x[name]["error"][how] for x in at] for name in NAMES for how in LOOKS}
-    further = [result(model, longer) for model in found]
     held = [len(x["documents"]) - x["developed"] for x in found]
     kept = settings["kept"]
     return f"""
@@ -63,19 +77,18 @@ def caption():
     first model. Largest coefficient: it errs by {spoken(error["coefficient", "value"])}, the
     baselines by {spoken(error["coefficient", "constant"])} (γ = 0) and
     {spoken(error["coefficient", "dispersed"])} (γ = 1), the whole slope by
-    {spoken(error["coefficient", "whole"])}: the second model follows T14 more closely than the
-    first. First tokens: {spoken(error["sink", "value"])}, against
-    {spoken(error["sink", "constant"])} for γ = 0, and from {longer:,} keys
-    {spoken([x["sink"]["error"]["value"] for x in further])} against
-    {spoken([x["sink"]["error"]["constant"] for x in further])}: for the first model's sinks to
-    suppose that nothing changes is as good or better. No estimate is good for every head:
+    {spoken(error["coefficient", "whole"])}. First tokens: {spoken(error["sink", "value"])}, the
+    baselines {spoken(error["sink", "constant"])} and {spoken(error["sink", "dispersed"])}, the
+    whole slope {spoken(error["sink", "whole"])}. None is best throughout; the least mean error
+    comes, from {short} and from {longer:,} keys, {winners()}. No estimate is good for every head:
     {at[0]["coefficient"]["far"]["value"]:.0%} and {at[1]["coefficient"]["far"]["value"]:.0%} of
-    heads are off by more than {settings["far"]["coefficient"]:g}. Intervals of 95% for one more
-    document held {at[0]["coefficient"]["covered"]:.0%} and {at[1]["coefficient"]["covered"]:.0%} of
-    the coefficients, {at[0]["entropy"]["covered"]:.0%} and {at[1]["entropy"]["covered"]:.0%} of the
-    entropies; they are wide, {at[0]["coefficient"]["width"]:.2f} and
-    {at[1]["coefficient"]["width"]:.2f} in the mean. Eight times the length is all that was tried:
-    nothing here is a bound, and 128K from 4K is further.
+    heads are off by more than {settings["far"]["coefficient"]:g}. Intervals of
+    {settings["level"]:.0%} for one more document held {at[0]["coefficient"]["covered"]:.0%} and
+    {at[1]["coefficient"]["covered"]:.0%} of the coefficients, {at[0]["entropy"]["covered"]:.0%} and
+    {at[1]["entropy"]["covered"]:.0%} of the entropies; they are wide,
+    {at[0]["coefficient"]["width"]:.2f} and {at[1]["coefficient"]["width"]:.2f} in the mean. Eight
+    times the length is all that was tried: nothing here is a bound, and longer contexts are further
+    off.
     """
 
 

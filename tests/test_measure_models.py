@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispersion import ArgumentError, OutputError, Target, audit
+from dispersion import ArgumentError, OutputError, Target, audit, row
 from dispersion.cli import main
 from dispersion.measure import layer_statistics
+from dispersion.measure.certified import Certified, contradictions
 from dispersion.measure.documents import Document, Needle, read_documents
 from dispersion.measure.records import Records, record
 from dispersion.measure.summary import as_json, summarise, table
@@ -64,6 +65,26 @@ def test_stored_queries_and_keys_explain_the_models_own_weights(place):
     agrees(layer_statistics(arrays["q"], arrays["k"], **options), arrays["weights"])
 
 
+def test_every_golden_checkpoint_is_measured_or_refused_with_a_reason():
+    names = {path.parent.name for path in DATA.glob("*/config.json")}
+    refused = json.loads(str(STORED["refused"]))
+    measured = {place.split("/")[0] for place in FACTS}
+    assert measured | refused.keys() == names
+    assert not measured & refused.keys()
+    reasons = (
+        "does not read token ids",
+        "attention interface in 0 of",
+        "attends more than once",
+        "must hold every weight",
+        "cannot be opened by transformers",
+        "fails on document",
+        "queries and keys do not explain",
+    )
+    for name, reason in refused.items():
+        assert any(x in reason for x in reasons), (name, reason)
+    assert len(measured) >= 90
+
+
 def test_stored_weights_do_not_fit_other_logits():
     place = "llama/0"
     n = STORED[f"{place}/q"].shape[1]
@@ -101,7 +122,7 @@ def test_models_that_cannot_be_measured_are_refused_by_name():
     from dispersion import UnsupportedError
     from dispersion.measure.running import Model
 
-    with pytest.raises(UnsupportedError, match="'falcon' calls transformers' attention interface"):
+    with pytest.raises(UnsupportedError, match=r"'falcon' calls .* in 0 of its 2 layers"):
         Model(DATA / "falcon").measure(Document("x", (1, 2, 3)))
     with pytest.raises(UnsupportedError, match="'vit' does not read token ids"):
         Model(DATA / "vit").measure(Document("x", (1, 2, 3)))
@@ -127,6 +148,9 @@ def test_documents_of_every_kind(tmp_path):
     assert [x.name.rsplit("/", 1)[1] for x in found] == [
         "a.txt", "b.json", "c.jsonl:1", "c.jsonl:3", "c.jsonl:4",
     ]  # fmt: skip
+    short = []
+    assert not list(read_documents([lines], words, length=3, left_out=short))
+    assert [x.rsplit("/", 1)[1] for x in short] == ["c.jsonl:1", "c.jsonl:3", "c.jsonl:4"]
     cut = list(read_documents([text, ids], words, length=3))
     assert [x.tokens for x in cut] == [(3, 5, 4), (1, 2, 3)]
 
@@ -149,6 +173,8 @@ def test_needles_lie_where_they_say(tmp_path):
     ("name", "content", "options", "message"),
     [
         ("a.bin", "", {}, "documents must be .txt"),
+        ("a.txt", " \n", {}, "must not be empty"),
+        ("a.jsonl", "", {}, "must not be empty"),
         ("a.json", "{", {}, "must be JSON"),
         ("a.json", "[]", {}, "must be a list of token ids"),
         ("a.json", "[1.5]", {}, "must be a list of token ids"),
@@ -290,6 +316,28 @@ def test_a_summary_joins_documents_and_certificates():
     shown = table(joined, 3)
     assert "Measured on 3 documents: no bound on any other input." in shown
     assert "certif" not in shown.replace("certified ≤", "")
+
+
+def test_values_beyond_a_certificate_are_named():
+    line = json.loads(json.dumps(measured_record("a", n=200)))
+    cell = line["layers"][0]
+    proof = Certified(cell["largest"]["spread"][0] + 1, 1.0, 0.0, None)
+    assert contradictions([cell], 0, proof, "float32") == ()
+    low = Certified(cell["largest"]["spread"][0] * 0.999, 1.0, 0.0, None)
+    assert contradictions([cell], 0, low, "float32") == ("spread",)
+    # Rows that are sharper than a spread of 2 allows, where the spread itself lies within.
+    cell["largest"]["spread"][0] = 1.9
+    few = Certified(2.0, 1.0, 0.0, None)
+    most = 2 * (1 + 1e-4) + 2 * cell["logit_error"][0]
+    top, floor = float(row.max_coefficient(200, most)), float(row.min_entropy(200, most))
+
+    def found(share, nats):
+        rows = {"items": [[200.0]], "coefficient": [[share]], "entropy": [[nats]]}
+        return contradictions([{**cell, "chosen": rows}], 0, few, "float32")
+
+    assert found(top, floor) == ()
+    assert found(1.001 * top, floor) == ("coefficient",)
+    assert found(1.001 * top, 0.999 * floor) == ("coefficient", "entropy")
 
 
 def test_what_a_summary_refuses():

@@ -106,6 +106,7 @@ def measure(checkpoint: str, documents: tuple[str, ...], **options: Any) -> int:
     model = Model(checkpoint, dtype=options["dtype"], generates=options["retrieve"])
     lengths = options["lengths"] or (None,)
     records = Records(options["out"], _run(model, documents, options))
+    short: list[str] = []
     try:
         for length in lengths:
             found = read_documents(
@@ -114,6 +115,7 @@ def measure(checkpoint: str, documents: tuple[str, ...], **options: Any) -> int:
                 length=length,
                 needle=needle,
                 encode_needle=model.encode_needle,
+                left_out=short,
             )
             with _progress(found) as shown:
                 measure_documents(
@@ -125,6 +127,9 @@ def measure(checkpoint: str, documents: tuple[str, ...], **options: Any) -> int:
     if not lines:
         msg = "documents must have at least --length tokens. All are shorter: set a shorter length."
         raise ArgumentError(msg)
+    if short:
+        names = ", ".join(short[:3]) + (" …" if len(short) > 3 else "")
+        click.echo(f"warning: {len(short)} documents are too short, left out: {names}", err=True)
     audit = None if options["no_certificates"] else _audit(checkpoint, lines)
     return report(lines, audit, model.dtype, options["ahead"], options["json_path"])
 

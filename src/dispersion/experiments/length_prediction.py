@@ -25,7 +25,7 @@ from dispersion.measure.predictions import HeadLengths, by_length, log_odds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-LENGTH = 4096
+LENGTH, LEVEL = 4096, 0.95
 FITTED = (512, 1024)
 DEVELOPED = 4  # documents of the first model with which `KEPT` was chosen: no part in the results
 QUANTITIES = ("coefficient", "sink", "entropy")
@@ -114,6 +114,7 @@ def settings() -> dict[str, Any]:
         "length": LENGTH,
         "fitted": list(FITTED),
         "kept": dict(KEPT),
+        "level": LEVEL,
         "far": dict(FAR),
         "versions": {"python": platform.python_version(), **{x: version(x) for x in names}},
         "platform": sys.platform,
@@ -177,8 +178,8 @@ def predicted(head: HeadLengths, name: str, documents: list[int], fitted: int) -
     table = short.values[name][documents]
     ahead = round(float(head.lengths[-1]))
     if name == "entropy":
-        return predict(short.lengths, table, ahead, quantity="entropy")
-    return predict(short.lengths, log_odds(table), ahead)
+        return predict(short.lengths, table, ahead, quantity="entropy", level=LEVEL)
+    return predict(short.lengths, log_odds(table), ahead, level=LEVEL)
 
 
 def _round(value: Any) -> float:

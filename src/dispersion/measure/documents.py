@@ -71,6 +71,7 @@ def read_documents(
     length: int | None = None,
     needle: Needle | None = None,
     encode_needle: Encode | None = None,
+    left_out: list[str] | None = None,
 ) -> Iterator[Document]:
     """Documents in order; with a needle one for each depth.
 
@@ -84,10 +85,11 @@ def read_documents(
             are left out. Whole documents by default.
         needle: what is put into every document.
         encode_needle: text to ids without special tokens; `encode` by default.
+        left_out: takes the names of documents that are too short.
 
     Raises:
-        ArgumentError: files that are none of these, text without a tokenizer, a needle that does
-            not leave room for the document.
+        ArgumentError: files that are none of these or empty, text without a tokenizer, a needle
+            that does not leave room for the document.
     """
     parts = None if needle is None else _parts(needle, encode_needle or encode)
     extra = 0 if parts is None else len(parts.inner) + len(parts.question)
@@ -101,6 +103,8 @@ def read_documents(
         for source, tokens in _read(Path(path), encode):
             room = len(tokens) if length is None else length - extra
             if room < 1 or len(tokens) < room:
+                if left_out is not None:
+                    left_out.append(source)
                 continue
             name = source if length is None else f"{source}[:{length}]"
             if parts is None or needle is None:
@@ -181,6 +185,9 @@ def _read(path: Path, encode: Encode | None) -> Iterator[tuple[str, tuple[int, .
     except (OSError, UnicodeDecodeError) as error:
         msg = f"document {str(path)!r} cannot be read ({error})."
         raise ArgumentError(msg) from None
+    if not text.strip():
+        msg = f"document {str(path)!r} must not be empty."
+        raise ArgumentError(msg)
     if path.suffix in (".txt", ".md"):
         yield str(path), tuple(_encoded(text, encode, str(path)))
         return

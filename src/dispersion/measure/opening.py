@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dispersion.errors import ArgumentError, CheckpointError
+from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
@@ -118,6 +118,30 @@ def open_tokenizer(place: Place) -> Any:
     except Exception as error:  # tokenizers raises its own kinds, without a common base
         msg = f"checkpoint {_name(place)} has a tokenizer that cannot be opened: {one_line(error)}"
         raise CheckpointError(msg) from None
+
+
+def check_layers(config: Any, found: Iterable[int]) -> None:
+    """Whether attention was met in every layer that has any.
+
+    Layers without a softmax (linear attention, recurrences, convolutions) have none, where the
+    config names them.
+
+    Raises:
+        UnsupportedError: some attention went past transformers' interface.
+    """
+    layers = int(getattr(config, "num_hidden_layers", 0))
+    kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+    expected = list(range(layers))
+    if kinds is not None and len(kinds) == layers:
+        softmax = ["attention" in kind and "linear" not in kind for kind in kinds]
+        expected = [layer for layer in expected if softmax[layer]]
+    met = sorted(found)
+    if not met or met not in (expected, list(range(layers))):
+        msg = (
+            f"model {config.model_type!r} calls transformers' attention interface in "
+            f"{len(met)} of its {len(expected)} layers with attention, so it cannot be measured."
+        )
+        raise UnsupportedError(msg)
 
 
 def one_line(error: Exception) -> str:

@@ -22,7 +22,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from dispersion.errors import ArgumentError, UnsupportedError
 from dispersion.measure.hooks import attend
 from dispersion.measure.masks import make_mask
-from dispersion.measure.opening import one_line, quiet
+from dispersion.measure.opening import check_layers, one_line, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +42,8 @@ class Retrieval:
     Attributes:
         written: token ids.
         found: whether they hold the answer's tokens in a row, or its text where that is known.
-        scores: shape (layers, heads): share of the answer's tokens that each head copied; only
-            meaningful where `found`.
+        scores: shape (layers with attention, heads): share of the answer's tokens that each head
+            copied; only meaningful where `found`.
     """
 
     written: tuple[int, ...]
@@ -80,21 +80,14 @@ def retrieval(generator: Any, document: Document, *, decode: Any = None) -> Retr
         raise ArgumentError(msg)
     start, stop = document.answer
     answer = document.tokens[start:stop]
-    layers = int(generator.config.num_hidden_layers)
     copied: NDArray[np.bool_] | None = None
     written: list[int] = []
     with quiet(), _watched(generator) as watch:
         try:
             for token in _steps(generator, document.tokens, len(answer) + MORE, watch):
                 written.append(token)
-                if sorted(watch.looks) != list(range(layers)):
-                    msg = (
-                        f"model {generator.config.model_type!r} calls transformers' attention "
-                        f"interface in {len(watch.looks)} of its {layers} layers, so its writing "
-                        "cannot be watched."
-                    )
-                    raise UnsupportedError(msg)
-                looks = np.stack([watch.looks[layer] for layer in range(layers)])
+                check_layers(generator.config, watch.looks)
+                looks = np.stack([watch.looks[layer] for layer in sorted(watch.looks)])
                 if copied is None:
                     copied = np.zeros((*looks.shape, len(answer)), bool)
                 for place, own in enumerate(answer):
@@ -106,7 +99,7 @@ def retrieval(generator: Any, document: Document, *, decode: Any = None) -> Retr
             )
             raise UnsupportedError(msg) from None
     if copied is None:  # never: a step is taken at least once
-        copied = np.zeros((layers, 1, 1), bool)
+        copied = np.zeros((1, 1, 1), bool)
     return Retrieval(tuple(written), _found(written, answer, decode), copied.mean(-1))
 
 

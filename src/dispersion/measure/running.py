@@ -86,13 +86,7 @@ class Model:
             raise ArgumentError(msg)
         with opening.quiet():
             recorder = self._run(document, options)
-        layers = getattr(config, "num_hidden_layers", 0)
-        if not layers or sorted(recorder.layers) != list(range(layers)):
-            msg = (
-                f"model {config.model_type!r} calls transformers' attention interface in "
-                f"{len(recorder.layers)} of its {layers} layers, so it cannot be measured whole."
-            )
-            raise UnsupportedError(msg)
+        opening.check_layers(config, recorder.layers)
         return recorder.layers
 
     def retrieve(self, document: Document) -> dict[str, Any]:
