@@ -130,7 +130,7 @@ def measure(checkpoint: str, documents: tuple[str, ...], **options: Any) -> int:
     if short:
         names = ", ".join(short[:3]) + (" …" if len(short) > 3 else "")
         click.echo(f"warning: {len(short)} documents are too short, left out: {names}", err=True)
-    audit = None if options["no_certificates"] else _audit(checkpoint, lines)
+    audit = None if options["no_certificates"] else _audit(model.place.path, lines)
     return report(lines, audit, model.dtype, options["ahead"], options["json_path"])
 
 

@@ -29,6 +29,11 @@ class Place:
     folder: Path
     gguf: str | None
 
+    @property
+    def path(self) -> str:
+        """The folder, or the GGUF file."""
+        return str(self.folder if self.gguf is None else self.folder / self.gguf)
+
     def files(self) -> list[Path]:
         """Those that hold weights."""
         return sorted(self.folder.glob("*.safetensors")) if self.gguf is None else [
@@ -150,7 +155,7 @@ def one_line(error: Exception) -> str:
 
 
 def _name(place: Place) -> str:
-    return repr(str(place.folder if place.gguf is None else place.folder / place.gguf))
+    return repr(place.path)
 
 
 @contextlib.contextmanager
