@@ -101,7 +101,34 @@ def compare(q, k, options, **more):
             room += len(kept) * UNIT * max(map(abs, values))  # summed in float32 within a block
             assert abs(getattr(measured.mean, name)[head] - np.mean(values)) <= room, name
             assert abs(getattr(measured.largest, name)[head] - max(values)) <= room, name
+        compare_octaves(measured, kept, head, sizes[1])
     return measured, reference
+
+
+def compare_octaves(measured, rows, head, keys):
+    """Means over the rows of each octave of n."""
+    octave = np.array([x["items"].bit_length() - 1 for x in rows])
+    found = measured.octaves
+    assert found.index.tolist() == np.unique(octave).tolist()
+    for place, index in enumerate(found.index):
+        here = [x for x, o in zip(rows, octave, strict=True) if o == index]
+        assert found.rows[place] == len(here)
+        items = [x["items"] for x in here]
+        assert found.items[place] == pytest.approx(np.exp(np.mean(np.log(items))), rel=1e-12)
+        for name in FIELDS:
+            values = [x[name] for x in here if math.isfinite(x[name])]
+            got = getattr(found.mean, name)[head, place]
+            if not values:
+                assert np.isnan(got)
+                continue
+            room = max(allowed(name, x, measured, head, keys) for x in values)
+            assert abs(got - np.mean(values)) <= room, (name, index)
+        for mark in range(len(measured.marks)):
+            few = allowed("mass", 1.0, measured, head, 1)
+            share = measured.chosen.mass[head, :, mark]
+            seen = measured.chosen.items[head]
+            share = share[(seen >= 2**index) & (seen < 2 ** (index + 1))]
+            assert abs(found.mean.mass[head, place, mark] - share.mean()) <= few
 
 
 OPTIONS = {

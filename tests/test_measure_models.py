@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispersion import ArgumentError, OutputError, Target, audit
+from dispersion import ArgumentError, OutputError, Target, audit, row
 from dispersion.cli import main
 from dispersion.measure import layer_statistics
-from dispersion.measure.documents import Document, read_documents
+from dispersion.measure.certified import Certified, contradictions
+from dispersion.measure.documents import Document, Needle, read_documents
 from dispersion.measure.records import Records, record
 from dispersion.measure.summary import as_json, summarise, table
 
@@ -64,6 +65,26 @@ def test_stored_queries_and_keys_explain_the_models_own_weights(place):
     agrees(layer_statistics(arrays["q"], arrays["k"], **options), arrays["weights"])
 
 
+def test_every_golden_checkpoint_is_measured_or_refused_with_a_reason():
+    names = {path.parent.name for path in DATA.glob("*/config.json")}
+    refused = json.loads(str(STORED["refused"]))
+    measured = {place.split("/")[0] for place in FACTS}
+    assert measured | refused.keys() == names
+    assert not measured & refused.keys()
+    reasons = (
+        "does not read token ids",
+        "attention interface in 0 of",
+        "attends more than once",
+        "must hold every weight",
+        "cannot be opened by transformers",
+        "fails on document",
+        "queries and keys do not explain",
+    )
+    for name, reason in refused.items():
+        assert any(x in reason for x in reasons), (name, reason)
+    assert len(measured) >= 90
+
+
 def test_stored_weights_do_not_fit_other_logits():
     place = "llama/0"
     n = STORED[f"{place}/q"].shape[1]
@@ -101,7 +122,7 @@ def test_models_that_cannot_be_measured_are_refused_by_name():
     from dispersion import UnsupportedError
     from dispersion.measure.running import Model
 
-    with pytest.raises(UnsupportedError, match="'falcon' calls transformers' attention interface"):
+    with pytest.raises(UnsupportedError, match=r"'falcon' calls .* in 0 of its 2 layers"):
         Model(DATA / "falcon").measure(Document("x", (1, 2, 3)))
     with pytest.raises(UnsupportedError, match="'vit' does not read token ids"):
         Model(DATA / "vit").measure(Document("x", (1, 2, 3)))
@@ -127,6 +148,9 @@ def test_documents_of_every_kind(tmp_path):
     assert [x.name.rsplit("/", 1)[1] for x in found] == [
         "a.txt", "b.json", "c.jsonl:1", "c.jsonl:3", "c.jsonl:4",
     ]  # fmt: skip
+    short = []
+    assert not list(read_documents([lines], words, length=3, left_out=short))
+    assert [x.rsplit("/", 1)[1] for x in short] == ["c.jsonl:1", "c.jsonl:3", "c.jsonl:4"]
     cut = list(read_documents([text, ids], words, length=3))
     assert [x.tokens for x in cut] == [(3, 5, 4), (1, 2, 3)]
 
@@ -135,7 +159,7 @@ def test_needles_lie_where_they_say(tmp_path):
     ids = tmp_path / "b.json"
     ids.write_text(json.dumps(list(range(100, 120))))
     depths = (0.0, 0.5, 1.0)
-    found = list(read_documents([ids], words, length=12, needle="zz z", depths=depths))
+    found = list(read_documents([ids], words, length=12, needle=Needle("zz z", depths)))
     assert [len(x.tokens) for x in found] == [12, 12, 12]
     assert [x.needle for x in found] == [(1, 3), (5, 7), (10, 12)]
     for document in found:
@@ -149,15 +173,21 @@ def test_needles_lie_where_they_say(tmp_path):
     ("name", "content", "options", "message"),
     [
         ("a.bin", "", {}, "documents must be .txt"),
+        ("a.txt", " \n", {}, "must not be empty"),
+        ("a.jsonl", "", {}, "must not be empty"),
         ("a.json", "{", {}, "must be JSON"),
         ("a.json", "[]", {}, "must be a list of token ids"),
         ("a.json", "[1.5]", {}, "must be a list of token ids"),
         ("a.json", "[true]", {}, "must be a list of token ids"),
         ("a.jsonl", '{"token": [1]}', {}, "must be a list of token ids"),
         ("a.txt", "word", {"encode": None}, "the checkpoint has no tokenizer"),
-        ("a.json", "[1]", {"depths": (2.0,)}, "depths must lie between 0 and 1"),
-        ("a.json", "[1]", {"needle": "x"}, "needle and depths go together"),
-        ("a.json", "[1]", {"needle": " ", "depths": (0.5,)}, "needle must be at least one token"),
+        ("a.json", "[1]", {"needle": Needle(" ", (0.5,))}, "needle must be at least one token"),
+        (
+            "a.json",
+            "[1]",
+            {"needle": Needle("a b c", (0.5,), "d"), "length": 4},
+            "needle and question must be shorter than the document. Got 4 tokens for a length of 4",
+        ),
     ],
 )
 def test_documents_that_are_refused(tmp_path, name, content, options, message):
@@ -165,6 +195,32 @@ def test_documents_that_are_refused(tmp_path, name, content, options, message):
     path.write_text(content)
     with pytest.raises(ArgumentError, match=message):
         list(read_documents([path], options.pop("encode", words), **options))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("x", (2.0,)), "depths must lie between 0 and 1. Got 2"),
+        (("x", ()), "needle and depths go together"),
+        (("x y", (0.5,), "", "z"), "answer must be part of the needle"),
+    ],
+)
+def test_needles_that_are_refused(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        Needle(*arguments)
+
+
+def test_answers_and_questions_lie_where_they_say(tmp_path):
+    ids = tmp_path / "b.json"
+    ids.write_text(json.dumps(list(range(100, 120))))
+    needle = Needle("the code is abcd now", (0.5,), "which code", "abcd")
+    (found,) = read_documents([ids], words, length=17, needle=needle)
+    assert len(found.tokens) == 17
+    assert found.tokens[slice(*found.needle)] == (3, 4, 2, 4, 3)
+    assert found.answer == (found.needle[0] + 3, found.needle[0] + 4)
+    assert found.tokens[-2:] == (5, 4)
+    (whole,) = read_documents([ids], words, needle=Needle("ab c", (1.0,)))
+    assert whole.answer == whole.needle == (20, 22)
 
 
 def measured_record(name, *, scale=1.0, n=40, spans=None):
@@ -214,7 +270,7 @@ def proved(spreads):
 
     from dispersion import Enclosure, demo
 
-    found = audit(demo.path("headwise"), [Target(length=64)])
+    found = audit(demo.path("headwise"), [Target(200), Target(200, retrieval="any")])
     heads = tuple(
         replace(found.heads[0], layer=layer, head=head, spread=Enclosure(0.0, spread))
         for (layer, head), spread in spreads.items()
@@ -232,7 +288,7 @@ def test_a_summary_joins_documents_and_certificates():
         assert head.entropy == pytest.approx(
             np.mean([x["mean"]["entropy"][head.head] for x in cells])
         )
-        assert head.certified_spread is None
+        assert head.certified is None
         assert head.headroom is None
         assert not head.beyond
         # Random logits of the same law at every length disperse nearly fully.
@@ -250,13 +306,38 @@ def test_a_summary_joins_documents_and_certificates():
     )
     joined = summarise(lines, audited)
     assert joined[0].headroom == pytest.approx(5)
-    assert [x.beyond for x in joined] == [False, False, True, False]
-    assert joined[3].certified_spread is None
-    assert summarise(lines, audited, dtype="bfloat16")[2].beyond is False
+    assert [x.beyond for x in joined] == [(), (), ("spread",), ()]
+    assert joined[3].certified is None
+    assert joined[0].certified.spread == spread[0, 0] + 5
+    assert joined[0].certified.entropy_floor < joined[0].entropy
+    assert joined[0].certified.log_capacity > 0
+    assert summarise(lines, audited, dtype="bfloat16")[2].beyond == ()
     json.dumps(as_json(joined, 3), allow_nan=False)
     shown = table(joined, 3)
     assert "Measured on 3 documents: no bound on any other input." in shown
     assert "certif" not in shown.replace("certified ≤", "")
+
+
+def test_values_beyond_a_certificate_are_named():
+    line = json.loads(json.dumps(measured_record("a", n=200)))
+    cell = line["layers"][0]
+    proof = Certified(cell["largest"]["spread"][0] + 1, 1.0, 0.0, None)
+    assert contradictions([cell], 0, proof, "float32") == ()
+    low = Certified(cell["largest"]["spread"][0] * 0.999, 1.0, 0.0, None)
+    assert contradictions([cell], 0, low, "float32") == ("spread",)
+    # Rows that are sharper than a spread of 2 allows, where the spread itself lies within.
+    cell["largest"]["spread"][0] = 1.9
+    few = Certified(2.0, 1.0, 0.0, None)
+    most = 2 * (1 + 1e-4) + 2 * cell["logit_error"][0]
+    top, floor = float(row.max_coefficient(200, most)), float(row.min_entropy(200, most))
+
+    def found(share, nats):
+        rows = {"items": [[200.0]], "coefficient": [[share]], "entropy": [[nats]]}
+        return contradictions([{**cell, "chosen": rows}], 0, few, "float32")
+
+    assert found(top, floor) == ()
+    assert found(1.001 * top, floor) == ("coefficient",)
+    assert found(1.001 * top, 0.999 * floor) == ("coefficient", "entropy")
 
 
 def test_what_a_summary_refuses():
@@ -316,7 +397,7 @@ def test_text_and_needles_go_through_the_models_own_tokenizer(tmp_path, capsys):
     from dispersion.measure.running import Model
 
     model = Model(folder)
-    kept = list(read_documents([text], model.encode, length=32, needle="key", depths=(0.0,),
+    kept = list(read_documents([text], model.encode, length=32, needle=Needle("key", (0.0,)),
                                encode_needle=model.encode_needle))  # fmt: skip
     assert kept[0].tokens[:4] == (1, 4, 2, 3)
     mass = lines[0]["layers"][0]["mean"]["mass"][0][2]

@@ -20,6 +20,7 @@ from dispersion.measuring_cli import measure
 from dispersion.options import read_indices, read_lengths, read_verdicts, reading
 from dispersion.planning_cli import bound, plan
 from dispersion.proving_cli import prove
+from dispersion.records_cli import correlate, records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -285,6 +286,8 @@ def families() -> None:
 
 cli.add_command(bound)
 cli.add_command(measure)
+cli.add_command(records)
+cli.add_command(correlate)
 cli.add_command(plan)
 cli.add_command(prove)
 cli.add_command(figures)

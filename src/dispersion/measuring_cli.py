@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,9 @@ import click
 from dispersion.options import read_lengths, reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from dispersion.measure.documents import Document, Needle
     from dispersion.measure.running import Model
     from dispersion.results import Audit
 
@@ -43,6 +47,20 @@ if TYPE_CHECKING:
     help="Where the needle goes, 0 (beginning) to 1 (end). Repeatable.",
 )
 @click.option(
+    "--question", default="", metavar="TEXT", help="Put TEXT behind every document with a needle."
+)
+@click.option(
+    "--answer",
+    default="",
+    metavar="TEXT",
+    help="The part of the needle that answers the question. Default: all of it.",
+)
+@click.option(
+    "--retrieve",
+    is_flag=True,
+    help="Let the model write behind each document, and score the heads that copy the answer.",
+)
+@click.option(
     "--first",
     type=click.IntRange(min=1),
     multiple=True,
@@ -56,6 +74,14 @@ if TYPE_CHECKING:
     default="float32",
     help="What the model computes in. Default: float32.",
 )
+@click.option(
+    "--predict",
+    "ahead",
+    callback=reading(read_lengths),
+    multiple=True,
+    metavar="N",
+    help="Predict every head at N tokens (32K,128K). An estimate, with an interval.",
+)
 @click.option("--no-certificates", is_flag=True, help="Do not audit the weights as well.")
 @click.option(
     "--json", "json_path", metavar="FILE", help="Write the summary of every head to FILE."
@@ -63,57 +89,116 @@ if TYPE_CHECKING:
 def measure(checkpoint: str, documents: tuple[str, ...], **options: Any) -> int:
     """Run a local transformers CHECKPOINT over DOCUMENTS and say what its heads did there.
 
-    Documents are .txt or .md (text), .json (token ids) or .jsonl files. Needs torch, transformers
-    and JAX (extra measure-models). A measurement is of these documents alone: it is no certificate.
+    CHECKPOINT is a folder or a GGUF file. Documents are .txt or .md (text), .json (token ids) or
+    .jsonl files. Needs torch, transformers and JAX (extra measure-models). A measurement is of
+    these documents alone: it is no certificate, and a prediction from it is none either.
 
-    Exit code 2 also where a measured spread exceeds the certified one, which would be a bug.
+    Exit code 2 also where a measured value lies beyond a certificate, which would be a bug.
 
-    Example: dispersion measure ./model book.txt --length 4K --out book.jsonl
+    Example: dispersion measure ./model book.txt --length 4K --out book.jsonl --predict 32K,128K
     """
     from dispersion.errors import ArgumentError
     from dispersion.measure.documents import read_documents
     from dispersion.measure.records import Records
     from dispersion.measure.running import Model, measure_documents
-    from dispersion.measure.summary import as_json, summarise, table
-    from dispersion.report.writing import OutputFile
 
-    model = Model(checkpoint, dtype=options["dtype"])
+    needle = _needle(options)
+    model = Model(checkpoint, dtype=options["dtype"], generates=options["retrieve"])
     lengths = options["lengths"] or (None,)
     records = Records(options["out"], _run(model, documents, options))
+    short: list[str] = []
     try:
         for length in lengths:
             found = read_documents(
                 documents,
                 model.encode,
                 length=length,
-                needle=options["needle"],
+                needle=needle,
                 encode_needle=model.encode_needle,
-                depths=options["depths"],
+                left_out=short,
             )
-            measure_documents(model, found, records, first=options["first"])
+            with _progress(found) as shown:
+                measure_documents(
+                    model, shown, records, first=options["first"], retrieve=options["retrieve"]
+                )
     finally:
         records.close()
     lines = list(records.found.values())
     if not lines:
         msg = "documents must have at least --length tokens. All are shorter: set a shorter length."
         raise ArgumentError(msg)
-    audit = None if options["no_certificates"] else _audit(checkpoint, lines)
-    heads = summarise(lines, audit, dtype=model.dtype)
+    if short:
+        names = ", ".join(short[:3]) + (" …" if len(short) > 3 else "")
+        click.echo(f"warning: {len(short)} documents are too short, left out: {names}", err=True)
+    audit = None if options["no_certificates"] else _audit(model.place.path, lines)
+    return report(lines, audit, model.dtype, options["ahead"], options["json_path"])
+
+
+def report(
+    lines: list[dict[str, Any]],
+    audit: Audit | None,
+    dtype: str,
+    ahead: tuple[int, ...] | None,
+    json_path: str | None,
+    extra: dict[str, Any] | None = None,
+) -> int:
+    """Print the summary, and predictions where asked for; `extra` goes to the file. Exit code."""
+    from dispersion.measure.outlook import outlook, predictions_as_json
+    from dispersion.measure.predictions import by_length, predict_heads
+    from dispersion.measure.summary import as_json, summarise, table
+    from dispersion.report.writing import OutputFile
+
+    heads = summarise(lines, audit, dtype=dtype)
     click.echo(table(heads, len(lines)))
-    if options["json_path"]:
+    kept = {**as_json(heads, len(lines)), **(extra or {})}
+    if ahead:
+        measured = by_length(lines)
+        predicted = predict_heads(measured, ahead)
+        longest = max((float(x.lengths[-1]) for x in measured if len(x.lengths)), default=0.0)
+        click.echo("\n" + outlook(predicted, ahead, longest))
+        kept["predictions"] = predictions_as_json(predicted)
+    if json_path:
         import json
 
-        with OutputFile(options["json_path"]) as file:
-            file.write(json.dumps(as_json(heads, len(lines)), indent=1) + "\n")
+        with OutputFile(json_path) as file:
+            file.write(json.dumps(kept, indent=1, allow_nan=False) + "\n")
     beyond = [head for head in heads if head.beyond]
     for head in beyond:
         click.echo(
-            f"error: layer {head.layer} head {head.head} was measured at a spread of "
-            f"{head.spread:.6g}, above the certified {head.certified_spread:.6g}: one of the two "
-            "is a bug of dispersion, please report it",
+            f"error: layer {head.layer} head {head.head}: measured {', '.join(head.beyond)} beyond "
+            "the certificate: one of the two is a bug of dispersion, please report it",
             err=True,
         )
     return 2 if beyond else 0
+
+
+def _needle(options: dict[str, Any]) -> Needle | None:
+    from dispersion.errors import ArgumentError
+    from dispersion.measure.documents import Needle
+
+    text, depths = options["needle"], options["depths"]
+    if (text is None) != (not depths):
+        msg = "--needle and --depth go together: give both or neither."
+        raise ArgumentError(msg)
+    if text is None:
+        for name in ("question", "answer", "retrieve"):
+            if options[name]:
+                msg = f"--{name} goes with --needle and --depth: there is nothing to retrieve."
+                raise ArgumentError(msg)
+        return None
+    return Needle(text, depths, options["question"], options["answer"])
+
+
+@contextlib.contextmanager
+def _progress(documents: Iterator[Document]) -> Iterator[Iterable[Document]]:
+    """Documents with a bar on a terminal's standard error; bare ones elsewhere."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield documents
+        return
+    with click.progressbar(list(documents), label="measured", file=sys.stderr) as bar:
+        yield bar
 
 
 def _run(model: Model, documents: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -121,11 +206,23 @@ def _run(model: Model, documents: tuple[str, ...], options: dict[str, Any]) -> d
     from importlib.metadata import version
 
     stamps = []
-    for file in (*sorted(model.folder.glob("*.safetensors")), *map(Path, documents)):
+    for file in (*model.place.files(), *map(Path, documents)):
         if file.is_file():
             found = file.stat()
             stamps.append([str(file), found.st_size, found.st_mtime_ns])
-    kept = {name: options[name] for name in ("needle", "first", "dtype", "lengths", "depths")}
+    kept = {
+        name: options[name]
+        for name in (
+            "needle",
+            "question",
+            "answer",
+            "retrieve",
+            "first",
+            "dtype",
+            "lengths",
+            "depths",
+        )
+    }
     return {"version": version("dispersion"), "files": stamps, **kept}
 
 
@@ -137,7 +234,7 @@ def _audit(checkpoint: str, lines: list[dict[str, Any]]) -> Audit | None:
 
     longest = max((line["tokens"] for line in lines), default=1)
     try:
-        return audit(checkpoint, [Target(length=longest)])
+        return audit(checkpoint, [Target(longest), Target(longest, retrieval="any")])
     except UnsupportedError as error:
         click.echo(f"warning: no certificates: {error}", err=True)
         return None

@@ -53,10 +53,31 @@ class HeadFound:
     mean: Found
     largest: Found
     chosen: Found
+    octaves: list[Octave]
     counts: Floats
     scales: Floats
     token_means: Floats
     errors: float
+
+
+@dataclass
+class Octave:
+    """Sums over the rows with 2^index ≤ n < 2^(index+1) unmasked keys."""
+
+    index: int
+    rows: int
+    log_items: float
+    odds: int
+    sums: Found
+
+    def mean(self) -> Found:
+        """Means over its rows; nan for log odds where no row's are finite."""
+        return {
+            name: total / self.rows
+            if name != "log_odds"
+            else (total / self.odds if self.odds else np.float64(np.nan))
+            for name, total in self.sums.items()
+        }
 
 
 def measure(
@@ -85,6 +106,7 @@ def measure(
         mean=averages.mean(),
         largest={name: averages.largest.get(name, np.float64(np.nan)) for name in KEPT},
         chosen=alone,
+        octaves=averages.octaves(),
         counts=counts,
         scales=scales,
         token_means=averages.token_means(),
@@ -102,6 +124,7 @@ class _Averages:
         self._sums: Found = {}
         self._odds = 0
         self._later = np.zeros(len(layer.marks.tokens))
+        self._octaves: dict[int, Octave] = {}
 
     def add(self, found: dict[str, Any], start: int) -> None:
         """A block of rows, the first of which is query `start`."""
@@ -110,6 +133,7 @@ class _Averages:
         positions = self._layer.begin + start + np.flatnonzero(counted)
         tokens = self._layer.marks.tokens * self._layer.rules.causal
         self._later += (positions[:, None] >= tokens[None, :]).sum(0)
+        self._add_octaves(found, counted)
         for name, values in found.items():
             used = counted
             if name == "log_odds":
@@ -123,6 +147,24 @@ class _Averages:
             self.largest[name] = (
                 np.maximum(self.largest[name], most) if name in self.largest else most
             )
+
+    def _add_octaves(self, found: dict[str, Any], counted: NDArray[np.bool_]) -> None:
+        octave = np.where(counted, np.frexp(found["items"].astype(np.float64))[1] - 1, -1)
+        for index in np.unique(octave[counted]).tolist():
+            here = octave == index
+            known = here & np.isfinite(found["log_odds"])
+            one = self._octaves.setdefault(index, Octave(index, 0, 0.0, 0, {}))
+            one.rows += int(here.sum())
+            one.log_items += float(np.log(found["items"][here]).sum())
+            one.odds += int(known.sum())
+            for name, values in found.items():
+                used = known if name == "log_odds" else here
+                total = np.sum(values[used], axis=0, dtype=np.float64)
+                one.sums[name] = one.sums.get(name, 0.0) + total
+
+    def octaves(self) -> list[Octave]:
+        """By rising n."""
+        return [self._octaves[index] for index in sorted(self._octaves)]
 
     def mean(self) -> Found:
         """Means; nan for log odds where no row's are finite."""

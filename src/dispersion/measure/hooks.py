@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch
 from transformers import AttentionInterface
-from transformers.masking_utils import AttentionMaskInterface, eager_mask
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface
 
 from dispersion.errors import UnsupportedError
 from dispersion.measure.layer import layer_statistics
+from dispersion.measure.masks import make_mask, rows_of, what_is_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from dispersion.measure.results import LayerStatistics
 
 NAME = "dispersion_measure"
-BLOCK = 512  # queries whose eager weights exist at one time
-HIDES = -1e4  # additive masks at or below this hide a key
+BLOCK = 512  # queries whose eager weights exist at one time, at most
+WEIGHTS = 2**24  # eager weights that exist at one time
 PLAIN = {"position_ids", "cache_position", "s_aux", "position_embeddings", "input_ids"}
 AGREE = {4: 1e-3, 8: 1e-3, 2: 0.05}  # of coefficients, by bytes of the model's numbers
 
@@ -42,10 +44,15 @@ class Recorder:
     Attributes:
         options: arguments of `layer_statistics` for every layer (spans, first, positions …).
         layers: statistics by layer index, in the order in which the layers ran.
+        whole_masks: hand the model masks of all queries by all keys, for models that compute with
+            their masks; otherwise they are made a block of queries at a time.
+        masks: what was found out of every mask, by its id; the mask is kept, so that its id stays
+            its own.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
     layers: dict[int, LayerStatistics] = field(default_factory=dict)
+    whole_masks: bool = False
     masks: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
 
 
@@ -94,7 +101,12 @@ def _measure(
         _refuse(kind, index, "was not handed one whole context")
     if index in recorder.layers:
         _refuse(kind, index, "attends more than once in a forward pass")
-    seen = _mask(recorder, attention_mask, query.shape[2], kind, index)
+    if id(attention_mask) not in recorder.masks:
+        found = what_is_seen(attention_mask, query.shape[2])
+        if isinstance(found, str):
+            _refuse(kind, index, found)
+        recorder.masks[id(attention_mask)] = attention_mask, found
+    seen = recorder.masks[id(attention_mask)][1]
     scale = options.get("scaling")
     sinks = options.get("s_aux")
     measured = layer_statistics(
@@ -107,14 +119,72 @@ def _measure(
         **recorder.options,
     )
     recorder.layers[index] = measured
-    outputs, weights = [], None
-    for start in range(0, query.shape[2], BLOCK):
-        rows = slice(start, start + BLOCK)
-        part = None if attention_mask is None else attention_mask[:, :, rows, : key.shape[2]]
-        output, weights = eager(module, query[:, :, rows], key, value, part, **options)
-        outputs.append(output)
+    run = _Eager(module, eager, query, key, value, attention_mask, seen, options)
+    outputs, weights = run.all()
     _compare(measured, weights, query.element_size(), kind, index)
-    return torch.cat(outputs, dim=1), None
+    return outputs, None
+
+
+def attend(
+    module: Any, eager: Any, query: Any, key: Any, value: Any, mask: Any, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    """A model's own attention of a whole context in blocks: outputs, and the last ones' weights."""
+    seen = what_is_seen(mask, query.shape[2])
+    if isinstance(seen, str):
+        msg = f"{type(module).__name__} {seen}"
+        raise ValueError(msg)
+    return _Eager(module, eager, query, key, value, mask, seen, options).all()
+
+
+@dataclass
+class _Eager:
+    """The model's own attention function over blocks of queries."""
+
+    module: Any
+    function: Any
+    query: Any
+    key: Any
+    value: Any
+    mask: Any
+    seen: dict[str, Any]
+    options: dict[str, Any]
+
+    def all(self) -> tuple[Any, Any]:
+        """Outputs of all queries, and the weights of the last ones."""
+        n, heads = self.query.shape[2], self.query.shape[1]
+        block = max(1, min(BLOCK, WEIGHTS // (heads * self.key.shape[2])))
+        starts = range(0, n, block)
+        last, weights = self.rows(starts[-1], n)
+        if (fused := self.fused(len(starts))) is not None:
+            # A long causal context: what torch's fused kernel says, if the eager function agrees.
+            size = self.query.element_size()
+            if torch.allclose(fused[:, starts[-1] :], last, rtol=AGREE[size], atol=AGREE[size]):
+                return fused, weights
+        outputs = [self.rows(start, start + block)[0] for start in starts[:-1]]
+        return torch.cat([*outputs, last], dim=1), weights
+
+    def rows(self, start: int, stop: int) -> tuple[Any, Any]:
+        """One block, without the keys that a recognised mask hides from all of it."""
+        end = stop if self.seen["causal"] else self.key.shape[2]
+        keys = slice(max(0, start - self.seen.get("window", end) + 1), end)
+        output, weights = self.function(
+            self.module,
+            self.query[:, :, start:stop],
+            self.key[:, :, keys],
+            self.value[:, :, keys],
+            rows_of(self.mask, start, stop, keys),
+            **self.options,
+        )
+        return output, weights
+
+    def fused(self, blocks: int) -> Any:
+        """Outputs of transformers' fused attention; None where it would not do or not pay."""
+        plain = not any(self.options.get(name) is not None for name in ("softcap", "s_aux"))
+        if blocks < 3 or self.seen != {"causal": True} or not plain:
+            return None
+        options = {name: self.options[name] for name in ("scaling",) if name in self.options}
+        parts = self.module, self.query, self.key, self.value, None
+        return sdpa_attention_forward(*parts, is_causal=True, **options)[0]
 
 
 def _refuse(kind: str, index: int, reason: str) -> NoReturn:
@@ -126,35 +196,6 @@ def _numpy(tensor: Any) -> NDArray[np.float32]:
     """Float32 holds bfloat16 and float16 exactly; float64 is rounded."""
     array: NDArray[np.float32] = tensor.detach().to(torch.float32).cpu().numpy()
     return array
-
-
-def _mask(recorder: Recorder, mask: Any, n: int, kind: str, index: int) -> dict[str, Any]:
-    """The mask as arguments of `layer_statistics`; plain shapes are recognised, being faster."""
-    if mask is None:
-        return {"causal": False}
-    if id(mask) not in recorder.masks:
-        if tuple(mask.shape[:3]) != (1, 1, n) or mask.dtype == torch.bool:
-            _refuse(kind, index, f"has a {mask.dtype} mask of shape {tuple(mask.shape)}")
-        table = _numpy(mask[0, 0, :, :n])
-        hidden = np.asarray(table <= HIDES)
-        if (table[~hidden] != 0).any():
-            _refuse(kind, index, "adds a bias to its logits through the mask")
-        # The mask is kept so that its id stays its own.
-        recorder.masks[id(mask)] = mask, _shape(~hidden)
-    return recorder.masks[id(mask)][1]
-
-
-def _shape(seen: NDArray[np.bool_]) -> dict[str, Any]:
-    n = len(seen)
-    causal = np.tri(n, dtype=bool)
-    if (seen == causal).all():
-        return {"causal": True}
-    width = int(seen[-1].sum())
-    if (seen == causal & ~np.tri(n, k=-width, dtype=bool)).all():
-        return {"causal": True, "window": width}
-    if seen.all():
-        return {"causal": False}
-    return {"causal": False, "mask": seen}
 
 
 def _compare(measured: LayerStatistics, weights: Any, size: int, kind: str, index: int) -> None:
@@ -173,5 +214,10 @@ def _compare(measured: LayerStatistics, weights: Any, size: int, kind: str, inde
         )
 
 
+def _make_mask(**options: Any) -> Any:
+    """In the place of a function that makes masks."""
+    return make_mask(whole=_active[-1].whole_masks, **options)
+
+
 AttentionInterface.register(NAME, _measure)
-AttentionMaskInterface.register(NAME, eager_mask)
+AttentionMaskInterface.register(NAME, _make_mask)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dispersion.errors import ArgumentError
 from dispersion.measure import reading
-from dispersion.measure.results import LayerStatistics, RowStatistics
+from dispersion.measure.results import LayerStatistics, Octaves, RowStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,6 +117,7 @@ def layer_statistics(
         largest=_rows([head.largest for head in found], own),
         positions=chosen,
         chosen=_rows([head.chosen for head in found], own),
+        octaves=_octaves(found, own),
         gaps=levels,
         gap_counts=stacked["counts"],
         accumulation_scale=stacked["scales"],
@@ -131,6 +132,21 @@ def _rows(heads: list[dict[str, NDArray[np.float64]]], own: int) -> RowStatistic
     stacked = {name: np.stack([head[name] for head in heads]) for name in heads[0]}
     stacked["mass"] = stacked["mass"][..., :own]
     return RowStatistics(**stacked)
+
+
+def _octaves(found: list[Any], own: int) -> Octaves:
+    """All heads of a layer see the same keys, so their octaves are the same."""
+    same = found[0].octaves
+    means = [[octave.mean() for octave in head.octaves] for head in found]
+    stacked = [
+        {name: np.stack([mean[name] for mean in head]) for name in head[0]} for head in means
+    ]
+    return Octaves(
+        index=np.array([x.index for x in same], dtype=np.int64),
+        rows=np.array([x.rows for x in same], dtype=np.int64),
+        items=np.exp([x.log_items / x.rows for x in same]),
+        mean=_rows(stacked, own),
+    )
 
 
 def _check(found: list[Any]) -> None:

@@ -1,9 +1,10 @@
 """How a head's sharpness falls with length: the dispersion exponent, and what it predicts (T14).
 
 Extrapolations of what was measured, with intervals; **estimates, never certificates**. They suppose
-that log odds (or an entropy) go on along the line in log n that they followed so far. Check them
-against longer runs, beside the two baselines: a head that does not disperse (exponent 0) and one
-that suffers the full theorem (exponent 1).
+that log odds (or an entropy) go on falling (or rising) with log n much as they did over the longest
+measured lengths. Check them against longer runs, beside the two baselines: a head that does not
+disperse (exponent 0) and one that suffers the full theorem (exponent 1).
+`figures/length_prediction.py` does that for two small models, and says where neither is beaten.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 Quantity = Literal["log_odds", "entropy"]
+RECENT = 4  # lengths, octaves as a rule, that a slope is taken from: shorter ones fall faster
+# Share of a slope that is expected to go on, since curves flatten: chosen on development documents
+# of one model and checked on others (figures/length_prediction.py).
+KEPT = {"log_odds": 0.5, "entropy": 0.7}
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,11 @@ class Prediction:
 
     Attributes:
         length: n, in tokens.
-        value: with the exponent measured, clipped to [0, 1].
-        lower, upper: ends of Student's prediction interval for one more document; the whole range
-            of the statistic where there was one document.
+        value: with the slope measured over the longest lengths, clipped to [0, 1] and shrunk.
+        lower, upper: ends of an interval for one more document: Student's for how documents differ,
+            widened to hold what the whole slope and no slope at all would give; the whole range of
+            the statistic where there was one document.
+        whole: with all of that slope: T14 as it stands.
         constant: the baseline of exponent 0, the value at the longest measured length.
         dispersed: the baseline of exponent 1 from there.
     """
@@ -66,6 +73,7 @@ class Prediction:
     value: Estimate
     lower: Estimate
     upper: Estimate
+    whole: Estimate
     constant: Estimate
     dispersed: Estimate
 
@@ -110,10 +118,14 @@ def predict(
 ) -> Prediction:
     """Predict a statistic of one head at another length (T14). An estimate.
 
+    From the value at the longest measured length, by a part (`KEPT`) of the slope over the last
+    `RECENT` lengths: in log odds, -γ clipped to [-1, 0]; in nats, clipped to [0, 1].
+
     Args:
         lengths: as for `dispersion_exponent`.
-        values: shape (documents, lengths) or (lengths,): mean log odds of a coefficient or of a
-            mass (of a sink, of a needle), or mean entropies in nats.
+        values: shape (documents, lengths) or (lengths,): log odds of a coefficient or of a mass (of
+            a sink, of a needle), or entropies in nats. Log odds of the *mean* share where the mean
+            share is what is asked for.
         length: n of the prediction.
         quantity: "log_odds" gives a share, 1/(1+e^-value), falling as n^-γ in odds; "entropy"
             gives nats, rising by a slope in [0, 1] times log n.
@@ -130,18 +142,25 @@ def predict(
         raise ArgumentError(msg)
     x, y = _table(lengths, values, "values")
     _level(level)
+    order = np.argsort(x)
+    x, y = x[order], y[:, order]
     sign = -1.0 if quantity == "log_odds" else 1.0
-    slope = sign * float(np.clip(sign * _slopes(x, y).mean(), 0.0, 1.0))
-    longest = int(np.argmax(x))
+    recent = slice(max(0, len(x) - RECENT), len(x))
+    own = sign * _slopes(x[recent], y[:, recent])
+    whole = float(np.clip(own.mean(), 0.0, 1.0))
     ahead = math.log(length)
-    each = y.mean(axis=1) + slope * (ahead - x.mean())
-    center, half = float(each.mean()), math.inf
+    step = ahead - float(x[-1])
+    last = float(y[:, -1].mean())
+    center = last + sign * KEPT[quantity] * whole * step
+    low = high = math.inf
     if len(y) > 1:
-        # Documents differ in level and in slope; both show in their own extrapolations.
-        free = y.mean(axis=1) + _slopes(x, y) * (ahead - x.mean())
-        spread = float(free.std(ddof=1)) * math.sqrt(1 + 1 / len(y))
-        half = _student(level, len(y) - 1) * spread
-    last = float(y[:, longest].mean())
+        wide = _student(level, len(y) - 1) * math.sqrt(1 + 1 / len(y))
+        kept = np.clip(own, -1.0, 2.0) * KEPT[quantity]
+        half = wide * float((y[:, -1] + sign * kept * step).std(ddof=1))
+        level_half = wide * float(y[:, -1].std(ddof=1))
+        ends = [last + sign * slope * step for slope in (0.0, whole)]
+        low = center - min(center - half, *(end - level_half for end in ends))
+        high = max(center + half, *(end + level_half for end in ends)) - center
 
     def shown(value: float) -> Estimate:
         if quantity == "log_odds":
@@ -151,10 +170,11 @@ def predict(
     return Prediction(
         length=int(length),
         value=shown(center),
-        lower=shown(center - half),
-        upper=shown(center + half),
+        lower=shown(center - low),
+        upper=shown(center + high),
+        whole=shown(last + sign * whole * step),
         constant=shown(last),
-        dispersed=shown(last + sign * (ahead - float(x[longest]))),
+        dispersed=shown(last + sign * step),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,13 @@ FIELDS = (
 )
 
 
+def schema(name: str = "measure-1") -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a line of such a file; "measure-summary-1" of a summary."""
+    text = resources.files("dispersion.measure").joinpath(f"{name}.schema.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
 def record(document: Document, layers: dict[int, LayerStatistics]) -> dict[str, Any]:
     """One document's line: per layer arrays over heads, then over chosen queries."""
     return {
@@ -54,6 +62,16 @@ def _layer(index: int, found: LayerStatistics) -> dict[str, Any]:
         "token_means": plain(found.token_means),
         "positions": found.positions.tolist(),
         "chosen": _rows(found.chosen),
+        "octaves": {
+            "index": found.octaves.index.tolist(),
+            "rows": found.octaves.rows.tolist(),
+            "items": plain(found.octaves.items),
+            "mean": {
+                name: plain(getattr(found.octaves.mean, name))
+                for name in FIELDS
+                if name not in ("items", "profile")
+            },
+        },
         "gaps": plain(found.gaps),
         "gap_counts": plain(found.gap_counts),
         "accumulation_scale": plain(found.accumulation_scale),

@@ -52,6 +52,28 @@ class RowStatistics:
 
 
 @dataclass(frozen=True)
+class Octaves:
+    """Means over the rows whose number of unmasked keys n lies in the same octave.
+
+    What a head does at one length beside what it does at half of it, from a single context: under
+    a causal mask the row of query i is what a context of i+1 tokens would show of its last query.
+    H heads, b octaves that have rows, by rising n.
+
+    Attributes:
+        index: shape (b,): i of 2^i ≤ n < 2^(i+1).
+        rows: shape (b,): how many rows; the same for all heads of a layer.
+        items: shape (b,): geometric mean of their n.
+        mean: shape (H, b) each: means over those rows. `log_odds` only over those where it is
+            finite, nan where there are none.
+    """
+
+    index: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    items: Floats
+    mean: RowStatistics
+
+
+@dataclass(frozen=True)
 class LayerStatistics:
     """What one attention layer did with one context. Measured, not proved.
 
@@ -67,6 +89,7 @@ class LayerStatistics:
             itself.
         positions: shape (r,): the chosen queries.
         chosen: shape (H, r) each: statistics of the chosen queries.
+        octaves: means over rows of about the same length.
         gaps: shape (t,): gaps below the top, in logits.
         gap_counts: shape (H, r, t): how many keys lie within each gap of the row's largest
             logit, that one included: N_n(t).
@@ -88,6 +111,7 @@ class LayerStatistics:
     largest: RowStatistics
     positions: NDArray[np.int64]
     chosen: RowStatistics
+    octaves: Octaves
     gaps: Floats
     gap_counts: Floats
     accumulation_scale: Floats

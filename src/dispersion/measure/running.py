@@ -2,89 +2,55 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dispersion.errors import ArgumentError, CheckpointError, DispersionError, UnsupportedError
+from dispersion.errors import ArgumentError, DispersionError, UnsupportedError
+from dispersion.measure import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from dispersion.measure.documents import Document, Encode
+    from dispersion.measure.hooks import Recorder
     from dispersion.measure.records import Records
     from dispersion.measure.results import LayerStatistics
 
 
 class Model:
-    """A model of a local folder, and its tokenizer where it has one.
+    """A local checkpoint that runs, and its tokenizer where it has one.
 
     Args:
-        folder: a checkpoint as transformers saves it; nothing is fetched and no code in it run.
+        path: a folder as transformers saves it, or a GGUF file; nothing is fetched and no code in
+            it run.
         dtype: "float32", "bfloat16", "float16" or "auto" (as stored).
+        generates: open the head that predicts tokens, too.
 
     Raises:
-        ArgumentError: no such folder, or torch and transformers are not installed.
+        ArgumentError: no such checkpoint, or torch and transformers are not installed.
         CheckpointError: transformers cannot open it.
     """
 
-    def __init__(self, folder: str | Path, *, dtype: str = "float32") -> None:
-        self.folder = Path(folder)
-        if not (self.folder / "config.json").is_file():
-            msg = f"checkpoint must be a local folder with a config.json. Got {str(folder)!r}."
-            raise ArgumentError(msg)
-        try:
-            import jax  # noqa: F401 - a missing one is to show before a model is loaded
-            import torch
-            from transformers import AutoModel, AutoTokenizer
-        except ImportError as error:
-            msg = (
-                f"measuring models needs {error.name}. "
-                f"Install it: pip install 'dispersion[measure-models]'."
-            )
-            raise ArgumentError(msg) from None
-        self._torch = torch
-        try:
-            with warnings.catch_warnings(), _quiet():
-                warnings.simplefilter("ignore")
-                model, report = AutoModel.from_pretrained(
-                    self.folder,
-                    dtype=dtype,
-                    local_files_only=True,
-                    trust_remote_code=False,
-                    output_loading_info=True,
-                )
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
-            reason = " ".join(str(error).split())[:200]
-            msg = f"checkpoint {str(folder)!r} cannot be opened by transformers: {reason}"
-            raise CheckpointError(msg) from None
-        # transformers fills in what is missing at random. A pooler reads what attention has done.
-        missing = sorted(x for x in report["missing_keys"] if "pooler" not in x)
-        if missing:
-            msg = (
-                f"checkpoint {str(folder)!r} must hold every weight of its model. "
-                f"{missing[0]} is missing."
-            )
-            raise CheckpointError(msg)
-        self.model: Any = model.eval()
+    def __init__(
+        self, path: str | Path, *, dtype: str = "float32", generates: bool = False
+    ) -> None:
+        self.place = opening.find(path)
+        whole = opening.open_model(self.place, dtype=dtype, generates=generates)
+        self.generator: Any = whole if generates else None
+        self.model: Any = whole.base_model if generates else whole
         self.encode: Encode | None = None
         self.encode_needle: Encode | None = None
-        names = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
-        if any((self.folder / name).is_file() for name in names):
-            try:
-                with _quiet():
-                    tokenizer = AutoTokenizer.from_pretrained(
-                        self.folder, local_files_only=True, trust_remote_code=False
-                    )
-            except Exception as error:  # tokenizers raises its own kinds, without a common base
-                reason = " ".join(str(error).split())[:200]
-                msg = f"checkpoint {str(folder)!r} has a tokenizer that cannot be opened: {reason}"
-                raise CheckpointError(msg) from None
-            self.encode = lambda text: list(map(int, tokenizer(text)["input_ids"]))
+        if opening.has_tokenizer(self.place):
+            self.encode = lambda text: list(map(int, self.tokenizer(text)["input_ids"]))
             self.encode_needle = lambda text: list(
-                map(int, tokenizer(text, add_special_tokens=False)["input_ids"])
+                map(int, self.tokenizer(text, add_special_tokens=False)["input_ids"])
             )
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Opened when text is first met; CheckpointError where transformers cannot."""
+        return opening.open_tokenizer(self.place)
 
     @property
     def dtype(self) -> str:
@@ -99,8 +65,6 @@ class Model:
             ArgumentError: token ids that the vocabulary does not have, too many tokens.
             UnsupportedError: attention that cannot be measured, or part of it.
         """
-        from dispersion.measure.hooks import Recorder, recording
-
         config = self.model.config
         if (size := getattr(config, "vocab_size", None)) is None:
             msg = f"model {config.model_type!r} does not read token ids, so it cannot be measured."
@@ -112,7 +76,7 @@ class Model:
             )
             raise ArgumentError(msg)
         spans = {} if document.needle is None else {"needle": document.needle}
-        recorder = Recorder({"first": tuple(first), "spans": spans})
+        options = {"first": tuple(first), "spans": spans}
         most = _positions(self.model)
         if most is not None and len(document.tokens) > most:
             msg = (
@@ -120,39 +84,53 @@ class Model:
                 f"learned positions. Got {len(document.tokens)} tokens: set a shorter length."
             )
             raise ArgumentError(msg)
-        with _quiet(), recording(self.model, recorder):
-            try:
-                self.model(self._torch.tensor([document.tokens]), **_no_cache(self.model))
-            except DispersionError:
-                raise
-            except (RuntimeError, ValueError, TypeError) as error:  # what a model cannot do here
-                reason = " ".join(str(error).split())[:200]
-                msg = f"model {config.model_type!r} fails on document {document.name!r}: {reason}"
-                raise UnsupportedError(msg) from None
-        layers = getattr(config, "num_hidden_layers", 0)
-        if not layers or sorted(recorder.layers) != list(range(layers)):
-            msg = (
-                f"model {config.model_type!r} calls transformers' attention interface in "
-                f"{len(recorder.layers)} of its {layers} layers, so it cannot be measured whole."
-            )
-            raise UnsupportedError(msg)
+        with opening.quiet():
+            recorder = self._run(document, options)
+        opening.check_layers(config, recorder.layers)
         return recorder.layers
 
+    def retrieve(self, document: Document) -> dict[str, Any]:
+        """What the model writes behind a document, and its heads' scores, as a record keeps them.
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers' own messages and progress bars off the terminal."""
-    from transformers.utils import logging
+        Raises:
+            ArgumentError: a document without a needle.
+            UnsupportedError: the model cannot write, or cannot be watched.
+        """
+        from dispersion.measure.retrieving import retrieval
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+        decode = self.tokenizer.decode if self.encode is not None else None
+        found = retrieval(self.generator, document, decode=decode)
+        return {
+            "written": list(found.written),
+            "text": None if decode is None else str(decode(list(found.written))),
+            "found": found.found,
+            "scores": [[round(float(x), 7) for x in layer] for layer in found.scores],
+        }
+
+    def _run(self, document: Document, options: dict[str, Any]) -> Recorder:
+        """One forward pass; once more with whole masks for a model that computes with masks."""
+        import torch
+
+        from dispersion.measure.hooks import Recorder, recording
+
+        tokens = torch.tensor([document.tokens], device=self.model.device)
+        for whole in (False, True):
+            recorder = Recorder(options, whole_masks=whole)
+            with recording(self.model, recorder):
+                try:
+                    self.model(tokens, **_no_cache(self.model))
+                except DispersionError:
+                    raise
+                except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+                    if whole:  # the mask is not why: what a model cannot do here
+                        msg = (
+                            f"model {self.model.config.model_type!r} fails on document "
+                            f"{document.name!r}: {opening.one_line(error)}"
+                        )
+                        raise UnsupportedError(msg) from None
+                    continue
+            break
+        return recorder
 
 
 def _positions(model: Any) -> int | None:
@@ -176,12 +154,29 @@ def _no_cache(model: Any) -> dict[str, bool]:
 
 
 def measure_documents(
-    model: Model, documents: Iterable[Document], records: Records, *, first: Sequence[int] = (1, 4)
+    model: Model,
+    documents: Iterable[Document],
+    records: Records,
+    *,
+    first: Sequence[int] = (1, 4),
+    retrieve: bool = False,
 ) -> int:
-    """Measure what the file does not hold yet; returns how many documents it holds."""
+    """Measure what the file does not hold yet; returns how many documents it holds.
+
+    Args:
+        model: opened with `generates` where `retrieve` is asked for.
+        documents: to be measured.
+        records: the file.
+        first: numbers of first tokens whose share is measured.
+        retrieve: let the model write behind each document, and score its heads.
+    """
     from dispersion.measure.records import record
 
     for document in documents:
-        if document.name not in records.found:
-            records.add(record(document, model.measure(document, first=first)))
+        if document.name in records.found:
+            continue
+        line = record(document, model.measure(document, first=first))
+        if retrieve:
+            line["retrieval"] = model.retrieve(document)
+        records.add(line)
     return len(records.found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from dispersion.enclosure import Estimate
 from dispersion.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -175,6 +175,61 @@ def correlation(
         level=level,
         pairs=len(first),
     )
+
+
+BOUNDED = ("spread", "effective_spread", "coefficient")
+
+
+def tolerance_of_heads(
+    lines: Sequence[dict[str, Any]],
+    statistic: str,
+    *,
+    share: float = 0.01,
+    confidence: float = 0.95,
+) -> dict[int, list[tuple[int, int, Tolerance]]]:
+    """Limits of every head at every length, from documents as a file of measurements holds them.
+
+    Every document's largest value over its rows is one value (T16): with the confidence, at most
+    `share` of documents have any row beyond the limit, and so at most that share of rows.
+
+    Args:
+        lines: documents.
+        statistic: one of `BOUNDED`.
+        share, confidence: as for `tolerance_limit`.
+
+    Returns:
+        For each length of documents, in tokens, (layer, head, limit) of every head.
+
+    Raises:
+        ArgumentError: another statistic, documents of different models, too few of one length.
+    """
+    if statistic not in BOUNDED:
+        msg = f"statistic must be one of {', '.join(BOUNDED)}. Got {statistic!r}."
+        raise ArgumentError(msg)
+    if not lines:
+        msg = "lines must hold at least one measured document. Got none."
+        raise ArgumentError(msg)
+    shapes = {tuple((x["layer"], len(x["rows"])) for x in line["layers"]) for line in lines}
+    if len(shapes) != 1:
+        msg = "lines must be of one model. Got documents with different layers or heads."
+        raise ArgumentError(msg)
+    found: dict[int, list[tuple[int, int, Tolerance]]] = {}
+    for length in sorted({line["tokens"] for line in lines}):
+        here = [line for line in lines if line["tokens"] == length]
+        found[length] = [
+            (
+                layer,
+                head,
+                tolerance_limit(
+                    [line["layers"][place]["largest"][statistic][head] for line in here],
+                    share=share,
+                    confidence=confidence,
+                ),
+            )
+            for place, (layer, heads) in enumerate(next(iter(shapes)))
+            for head in range(heads)
+        ]
+    return found
 
 
 def _vector(name: str, values: ArrayLike, *, sort: bool = True) -> Floats:

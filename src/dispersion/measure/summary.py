@@ -8,40 +8,39 @@ as one.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dispersion.errors import ArgumentError
-from dispersion.measure.lengths import dispersion_exponent
+from dispersion.measure.certified import Certified, certificates, contradictions
+from dispersion.measure.predictions import by_length, exponent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dispersion.measure.lengths import Exponent
     from dispersion.results import Audit
 
-# Relative allowance for the model's own forward pass, which is not exact arithmetic on its weights:
-# what rounding of norms, projections and rotations may add up to, not a proved bound.
-FORWARD = {"float64": 1e-4, "float32": 1e-4, "bfloat16": 2.0**-6, "float16": 2.0**-6}
-SHORTEST = 16  # keys of a row that has part in an exponent
+THRESHOLD = 0.1  # a retrieval head's least score, after Wu et al.
 
 
 @dataclass(frozen=True)
 class HeadSummary:
-    """One head over all documents. Measured, but for `certified_spread`.
+    """One head over all documents. Measured, but for `certified`.
 
     Attributes:
         layer, head: indices.
         spread, effective_spread, coefficient: largest over documents and queries.
         entropy, mean_coefficient, sink_share: means over documents of their means over queries.
         mass: by marked set, the same.
-        exponent: γ with its interval's ends (estimates; infinite ends are None), or None where
-            documents are too short or their chosen queries too few.
-        certified_spread: certified upper bound on every row's spread; None where not asked for,
-            refused or unbounded.
-        headroom: certified_spread - spread, in logits.
-        beyond: whether the measured spread lies above the certified one by more than rounding.
+        exponent: γ over the longest octaves of length, with its interval's ends (estimates;
+            infinite ends are None), or None where documents are too short.
+        retrieval_score: mean share of the answer's tokens that the head copied, over documents in
+            which the model found the answer; None where nothing was retrieved.
+        certified: theorems about the same head; None where not asked for, refused or unbounded.
+        headroom: certified spread - spread, in logits.
+        beyond: measured values that lie beyond the certificate by more than rounding.
     """
 
     layer: int
@@ -54,9 +53,10 @@ class HeadSummary:
     sink_share: float
     mass: dict[str, float]
     exponent: tuple[float, float | None, float | None] | None
-    certified_spread: float | None = None
+    retrieval_score: float | None = None
+    certified: Certified | None = None
     headroom: float | None = None
-    beyond: bool = False
+    beyond: tuple[str, ...] = ()
 
 
 def summarise(
@@ -72,40 +72,44 @@ def summarise(
     Raises:
         ArgumentError: no documents, or documents with different layers.
     """
-    if not lines:
-        msg = "lines must hold at least one measured document. Got none."
-        raise ArgumentError(msg)
-    shapes = {tuple((x["layer"], len(x["rows"])) for x in line["layers"]) for line in lines}
-    if len(shapes) != 1:
-        msg = "lines must be of one model. Got documents with different layers or heads."
-        raise ArgumentError(msg)
-    proved = {} if audit is None else {(x.layer, x.head): x.spread.upper for x in audit.heads}
+    lengths = {(x.layer, x.head): x for x in by_length(lines)}
+    shape = [(x["layer"], len(x["rows"])) for x in lines[0]["layers"]]
+    proved = certificates(audit, max(line["tokens"] for line in lines))
+    scores = retrieval_scores(lines)
     found = []
-    for place, (layer, heads) in enumerate(next(iter(shapes))):
+    for place, (layer, heads) in enumerate(shape):
         layers = [line["layers"][place] for line in lines]
         for head in range(heads):
+            one = _head(layers, layer, head)
             certified = proved.get((layer, head))
-            if certified is not None and not np.isfinite(certified):
-                certified = None
-            found.append(_head(layers, layer, head, certified, FORWARD[dtype]))
+            if certified is not None:
+                one = replace(
+                    one,
+                    certified=certified,
+                    headroom=certified.spread - one.spread,
+                    beyond=contradictions(layers, head, certified, dtype),
+                )
+            score = None if scores is None else float(scores[place][head])
+            gamma = _ends(exponent(lengths[layer, head]))
+            found.append(replace(one, exponent=gamma, retrieval_score=score))
     return tuple(found)
 
 
-def _head(
-    layers: list[dict[str, Any]], layer: int, head: int, certified: float | None, forward: float
-) -> HeadSummary:
+def retrieval_scores(lines: Sequence[dict[str, Any]]) -> list[Any] | None:
+    """Mean scores, by layer and head, over documents whose answer was found (Wu et al.)."""
+    kept = [line["retrieval"]["scores"] for line in lines if line.get("retrieval", {}).get("found")]
+    return None if not kept else [np.mean(layer, axis=0) for layer in zip(*kept, strict=True)]
+
+
+def _head(layers: list[dict[str, Any]], layer: int, head: int) -> HeadSummary:
     def over(part: str, name: str) -> list[float]:
         return [float(x[part][name][head]) for x in layers]
 
-    spread = max(over("largest", "spread"))
-    allowance = 0.0
-    if certified is not None:
-        allowance = forward * certified + 2 * max(x["logit_error"][head] for x in layers)
     marks = [name for name in layers[0]["marks"] if all(name in x["marks"] for x in layers)]
     return HeadSummary(
         layer=layer,
         head=head,
-        spread=spread,
+        spread=max(over("largest", "spread")),
         effective_spread=max(over("largest", "effective_spread")),
         coefficient=max(over("largest", "coefficient")),
         entropy=float(np.mean(over("mean", "entropy"))),
@@ -115,34 +119,13 @@ def _head(
             name: float(np.mean([x["mean"]["mass"][head][x["marks"].index(name)] for x in layers]))
             for name in marks
         },
-        exponent=_exponent(layers, head),
-        certified_spread=certified,
-        headroom=None if certified is None else certified - spread,
-        beyond=certified is not None and spread > certified + allowance,
+        exponent=None,
     )
 
 
-def _exponent(
-    layers: list[dict[str, Any]], head: int
-) -> tuple[float, float | None, float | None] | None:
-    """γ from the chosen rows, averaged within octaves of n that every document has."""
-    tables = []
-    for x in layers:
-        items = np.array([np.nan if v is None else v for v in x["chosen"]["items"][head]])
-        odds = np.array([np.nan if v is None else v for v in x["chosen"]["log_odds"][head]])
-        good = np.isfinite(odds) & (items >= SHORTEST)
-        octave = np.floor(np.log2(np.where(good, items, 1))).astype(int)
-        tables.append(
-            {
-                int(b): (np.log(items[octave == b]).mean(), odds[octave == b].mean())
-                for b in np.unique(octave[good])
-            }
-        )
-    common = sorted(set.intersection(*(set(table) for table in tables)))
-    if len(common) < 2:
+def _ends(found: Exponent | None) -> tuple[float, float | None, float | None] | None:
+    if found is None:
         return None
-    lengths = [float(np.exp(np.mean([table[b][0] for table in tables]))) for b in common]
-    found = dispersion_exponent(lengths, [[table[b][1] for b in common] for table in tables])
     ends = [x.value if np.isfinite(x.value) else None for x in (found.lower, found.upper)]
     return found.value.value, ends[0], ends[1]
 
@@ -168,7 +151,7 @@ def table(heads: Sequence[HeadSummary], documents: int) -> str:
     for layer in dict.fromkeys(head.layer for head in heads):
         here = [head for head in heads if head.layer == layer]
         slopes = [head.exponent[0] for head in here if head.exponent is not None]
-        certified = [x.certified_spread for x in here if x.certified_spread is not None]
+        certified = [x.certified.spread for x in here if x.certified is not None]
         rooms = [x.headroom for x in here if x.headroom is not None]
         first = [x.mass["first 1"] for x in here if "first 1" in x.mass]
         cells = (
@@ -188,6 +171,13 @@ def table(heads: Sequence[HeadSummary], documents: int) -> str:
         "Spreads, in logits: largest over heads, queries, documents; headroom: the layer's least.",
         "Entropy (nats) and first token's share: means. Exponent: median over heads.",
     ]
+    scored = [x.retrieval_score for x in heads if x.retrieval_score is not None]
+    if scored:
+        many = sum(score >= THRESHOLD for score in scored)
+        lines.append(
+            f"Retrieval heads (score ≥ {THRESHOLD:g} where the answer was found): {many} of "
+            f"{len(scored)}."
+        )
     return "\n".join(lines)
 
 
