@@ -63,11 +63,13 @@ def query_point(
 
 
 def hidden_state(reach: Reach, u: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The hidden state of ball coordinate u: radius · gain ⊙ u + bias."""
+    """The hidden state of ball coordinate u: T (radius · gain ⊙ u) + bias."""
     radius = reach.radius if math.isfinite(reach.radius) else _NO_NORM
     state = radius * u
     if reach.gain is not None:
         state = state * reach.gain
+    if reach.through is not None:
+        state = reach.through @ state
     return np.asarray(state if reach.bias is None else state + reach.bias)
 
 

@@ -295,7 +295,7 @@ def _hidden_states(witness: Witness, length: int) -> NDArray[np.float64]:
     z, _ = turned(head, witness.point.query, lags, length)
     signs = np.where(lags == witness.target_lag(length), 1.0, -1.0)[:, None]
     states = np.zeros((last + 1, head.reach.width))
-    states[:] = hidden_state(head.reach.of_keys, np.zeros(head.reach.width))
+    states[:] = hidden_state(head.reach.of_keys, np.zeros(head.reach.of_keys.coordinates))
     if len(lags):
         states[last - lags] = key_states(head, signs * z, witness.share)
     states[-1] = witness.point.hidden

@@ -92,7 +92,7 @@ def whitening(real: Real, layer: int) -> tuple[Tensor, Tensor]:
     """
     norm = real.norm(layer)
     if norm is not None and real.config.model_type not in ("olmoe", "minimax_m2"):
-        return torch.eye(real.width), torch.eye(real.width)
+        return torch.eye(real.raw_width(layer)), torch.eye(real.raw_width(layer))
 
     def inverse_root(weight: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(weight.T @ weight)
@@ -190,7 +190,7 @@ def ascend(
     if len(everything.head) > most:
         everything = everything.take(torch.randperm(len(everything.head))[:most].sort().values)
     # a first pass over all pairs of positions, then longer ones over ever fewer
-    z = torch.randn(len(everything.head), 3, real.width)
+    z = torch.randn(len(everything.head), 3, real.raw_width(layer))
     current = everything
     for keep, steps, rate in ((40, 60, 0.15), (8, 150, 0.05), (3, 300, 0.02)):
         z = climb(lambda z, p=current: spreads(real, layer, z, p), z, steps, rate)
@@ -259,7 +259,7 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256) -> list[float]:
         q, k = (x[:, first].square() + x[:, second].square() for x in (q, k))
         return soft_capped((q * k).clamp(min=1e-300).sqrt().sum(-1) * call["scaling"], call)
 
-    z = torch.randn(len(head), 2, real.width)
+    z = torch.randn(len(head), 2, real.raw_width(layer))
     for keep, steps, rate in ((16, 80, 0.15), (4, 300, 0.03)):
         z = climb(lambda z, h=head: value(z, h), z, steps, rate)
         rows = best_rows(value(z, head), head, keep)
@@ -295,7 +295,7 @@ def free_phase_and_still(
         rest = (q[:, still] * (top - bottom)[:, still]).sum(-1)
         return (turned + rest) * call["scaling"]
 
-    z = torch.randn(len(head), 3, real.width)
+    z = torch.randn(len(head), 3, real.raw_width(layer))
     for keep, steps, rate in ((16, 80, 0.15), (4, 300, 0.03)):
         z = climb(lambda z, h=head: value(z, h), z, steps, rate)
         rows = best_rows(value(z, head), head, keep)

@@ -239,6 +239,13 @@ def bert(size: Size, **more: Any) -> dict[str, Any]:
     } | more
 
 
+def albert(size: Size, **more: Any) -> dict[str, Any]:
+    """Three layers of two groups, on narrower embeddings."""
+    grouped = {"embedding_size": size.head_dim - 2, "num_hidden_layers": 3, "num_hidden_groups": 2}
+    ids = {"bos_token_id": 1, "eos_token_id": 2}
+    return bert(size, **grouped) | ids | more
+
+
 def experts(config: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Two tiny experts, one chosen for each token."""
     return config | {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 4} | more
@@ -816,6 +823,13 @@ FAMILIES = (
         head="Model",
     ),
     Family("esm__absolute", "Esm", lambda s: esm(s, emb_layer_norm_before=True), head="Model"),
+    Family("albert", "Albert", albert, head="ForMaskedLM"),
+    Family(
+        "albert__inner",
+        "Albert",
+        lambda s: albert(s, num_hidden_layers=2, num_hidden_groups=1, inner_group_num=2),
+        head="Model",
+    ),
     Family("vit", "ViT", vision, head="ForImageClassification"),
     Family("dinov2", "Dinov2", lambda s: vision(s, qkv_bias=False), head="Model"),
     Family(

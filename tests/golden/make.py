@@ -65,7 +65,11 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     places = real.places
     bare = getattr(model, places.base, model)
     bare = Real(getattr(bare, "language_model", bare), exact=True)
+    scaled: set[int] = set()
     for layer in real.attending:
+        if id(bare.attention(layer)) in scaled:
+            continue  # layers that share their weights
+        scaled.add(id(bare.attention(layer)))
         if hasattr(real.attention(layer), "attn_logit_softcapping"):
             real.attention(layer).attn_logit_softcapping = None
         if not real.bounded(layer):

@@ -254,7 +254,7 @@ class Real:
         """Whether positions turn queries and keys: at another position they differ."""
         if not self.rotary:
             return False
-        states = self.states(layer, torch.eye(self.width)[:1]).unsqueeze(0)
+        states = self.states(layer, torch.eye(self.raw_width(layer))[:1]).unsqueeze(0)
         with torch.no_grad():
             at = [
                 self.call(layer, states, self.rotation(layer, torch.tensor([[p]]))) for p in (0, 1)
@@ -278,6 +278,15 @@ class Real:
         place = self.places.listed[layer].keys if self.places.listed else None
         return None if place is None else walk(self.model, place)
 
+    def through(self, layer: int) -> Any | None:
+        """The linear map between the norm and the attention module, or None."""
+        return self.places.map_of(self.model, layer)
+
+    def raw_width(self, layer: int) -> int:
+        """The size of what the norm in front of a layer reads."""
+        through = self.through(layer)
+        return self.width if through is None else int(through.in_features)
+
     def crosses(self, layer: int) -> bool:
         """Whether the last of a sequence of states is the query's and none of the keys'."""
         return self.key_norm(layer) is not None
@@ -294,13 +303,15 @@ class Real:
     def states(self, layer: int, directions: Tensor) -> Tensor:
         """Inputs of the attention module, from directions of raw hidden states (any length)."""
         raw = directions / directions.norm(dim=-1, keepdim=True)
-        raw = raw * (RAW_SCALE * self.width**0.5)
-        norm = self.norm(layer)
+        raw = raw * (RAW_SCALE * raw.shape[-1] ** 0.5)
+        norm, through = self.norm(layer), self.through(layer)
         if norm is None:
             return raw
         with self._precision():
             if (other := self.key_norm(layer)) is not None:
                 return torch.cat((other(raw[..., :-1, :]), norm(raw[..., -1:, :])), dim=-2)
+            if through is not None:
+                return through(norm(raw))
             return norm(raw) * getattr(self.config, "attention_in_multiplier", 1.0)
 
     def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | Tensor | None:

@@ -76,7 +76,8 @@ class Blocks:
             the layer before it.
         first_norm: the norm that the first layer reads, outside the layers; None for `norm` of the
             layer itself, or none where `post_norm`.
-        first_refused: why the first layer cannot be read, or None.
+        first_map: the linear map behind `first_norm`, outside the layers, and the coordinates of
+            that norm; or None.
         qk_norm: the QK norm, its names within the module with {side} for q and k; or None.
         qk_eps: its ε where it is not that of the other norms.
         eps: ε of the norms where `eps_key` is absent from the config, or None of that key.
@@ -120,7 +121,7 @@ class Blocks:
     norm_parts: tuple[Literal["weight", "bias"], ...] = ("weight", "bias")
     post_norm: bool = False
     first_norm: str | None = None
-    first_refused: str | None = None
+    first_map: tuple[str, int] | None = None
     qk_norm: Norm | None = None
     qk_eps: float | None = None
     eps: float = 1e-5

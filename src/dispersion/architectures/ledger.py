@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from dispersion.architectures.quantised import RUN_TIME, at_run_time, unpacked
@@ -163,6 +164,12 @@ def account(
             asked.setdefault(attention.layer, []).append(attention)
         for name in attention.tensors:
             parents.setdefault(name.rpartition(".")[0], []).append(attention)
+
+    @cache
+    def within(module: str) -> list[Attention]:
+        """Attentions that read something of a module, whether their own or another layer's."""
+        return [a for a in attentions if any(t.startswith(f"{module}.") for t in a.tensors)]
+
     layer = re.compile(rf"^{re.escape(stack)}\.(\d+)\.(.+)$")
     skipped: Counter[tuple[str, str]] = Counter()
     already, unread = already or {}, unread or {}
@@ -219,9 +226,11 @@ def account(
         near = any(rest.startswith(f"{m}.") for m in attending)
         elsewhere = _FEED_FORWARD.search(rest) or _attention_module(rest)
         telling = _TELLING.search(rest) and not elsewhere
-        if near or telling or name.rpartition(".")[0] in parents:
-            own = [a for a in asked[index] if name.startswith(f"{a.module}.")]
-            for attention in own or asked[index]:
+        readers = parents.get(name.rpartition(".")[0], [])
+        if near or telling or readers:
+            own = {a.module for a in asked[index] if name.startswith(f"{a.module}.")}
+            sharing = [a for module in own for a in within(module)]
+            for attention in [*readers, *sharing] or asked[index]:
                 refused.setdefault(attention.module, unknown(name))
         elif module := _attention_module(rest):
             whole = f"{stack}.{index}.{module}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     "afmoe",
+    "albert",
     "apertus",
     "arcee",
     "bert",
