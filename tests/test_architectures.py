@@ -54,10 +54,15 @@ def hidden_states(reach):
     return states + (0.0 if reach.bias is None else reach.bias)
 
 
+def apart(head):
+    """Whether keys are made of other states than queries: all but the last of those given."""
+    return head.reach.keys is not None
+
+
 def inputs_of(head):
-    """Hidden states of keys and query; in cross-attention the last one alone is the query's."""
+    """Hidden states of keys and query; where keys are apart the last one alone is the query's."""
     states = hidden_states(head.reach)
-    if head.self_attention:
+    if not apart(head):
         return states
     return np.concatenate([hidden_states(head.reach.of_keys)[:-1], states[-1:]])
 
@@ -96,10 +101,10 @@ def points(states, reach, ball, norm):
 def last_row(head, states, positions):
     """Logits of the last query against every key, from the normal form alone."""
     query = points(states[-1:], head.reach, head.query, head.reach.query_norm)[0]
-    others = states if head.self_attention else states[:-1]
+    others = states[:-1] if apart(head) else states
     keys = points(others, head.reach.of_keys, head.key, head.reach.of_keys.key_norm)
     if head.rotary is not None:
-        keys = head.rotary.rotate(keys, positions - positions[-1])
+        keys = head.rotary.rotate(keys, positions[: len(keys)] - positions[-1])
     logits = head.scale.upper * keys @ query
     if head.growth is not None:
         logits = logits * middle(head.growth.factor(int(positions[-1]) + 1))
@@ -148,7 +153,10 @@ def test_recorded_contexts_give_the_recorded_spread_within_the_window(name):
         heads = {index: head for index, _, head in found[witness["layer"]].heads()}
         head = heads[witness["head"]]
         states = np.array(witness["tokens"])[witness["order"]]
-        row = last_row(head, states, np.arange(len(states)))
+        positions = np.arange(len(states))
+        if apart(head) and head.self_attention:
+            positions[-1] -= 1  # the query's token is the last key's
+        row = last_row(head, states, positions)
         seen = row[-head.visible(len(row)) :]
         # Rounded states have a mean of up to 1e-9 of their size; the normal form knows none.
         tolerance = 100 * 10.0**-RECORDED_DIGITS

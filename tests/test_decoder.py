@@ -242,29 +242,6 @@ def test_full_layers_of_gemma4_have_larger_heads_in_both_dialects():
     assert [h.window for h in first_heads(found)] == [6, None]
 
 
-@pytest.mark.parametrize("name", ["gemma3n_text", "gemma4_text"])
-def test_layers_with_the_keys_of_another_are_refused_by_name(name):
-    arrays, config = loaded(name)
-    owned = ("k_proj", "v_proj", "k_norm")
-    arrays = {
-        n: a for n, a in arrays.items() if not (".1." in n and any(part in n for part in owned))
-    }
-    types = [SLIDING, SLIDING] if name == "gemma3n_text" else [FULL, FULL]
-    sizes = {str(i): {"head_dim": 8 + 8 * i, "num_key_value_heads": 2 - i} for i in range(2)}
-    changes = {"num_kv_shared_layers": 1, "layer_types": types}
-    if name == "gemma4_text":
-        changes["per_layer_config"] = sizes
-    found = plan(from_arrays(arrays, config | changes))
-    assert [layer.layer for layer in found.layers] == [0]
-    assert [r.name for r in found.refused] == ["model.layers.1.self_attn"]
-    assert "keys are those of layer 0" in found.refused[0].reason
-    assert not plan(from_arrays(arrays, config | changes), layers=frozenset({0})).refused
-    with pytest.raises(UnsupportedError, match="layer 0"):
-        plan(from_arrays(arrays, config | changes), layers=frozenset({1}))
-    with pytest.raises(CheckpointError, match="num_kv_shared_layers"):
-        plan(from_arrays(arrays, config | changes | {"num_kv_shared_layers": 2}))
-
-
 def test_factors_of_falcon_h1_are_in_the_scale_and_the_states():
     found = planned("falcon_h1")
     head = first_heads(found)[0]

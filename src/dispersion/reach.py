@@ -50,8 +50,9 @@ class Reach:
         centred: whether the norm before attention removes the mean.
         query_norm, key_norm: the QK norms, or None.
         through: T, shape (width, r) for a norm of r coordinates, or None; without QK norms.
-        keys: where keys are made of another stack's states (cross-attention), those states and the
-            norm behind their projection; else None.
+        keys: where keys are made of other states than queries (of another stack in
+            cross-attention, of another layer where layers share keys), those states and the norm
+            behind their projection; else None.
 
     """
 

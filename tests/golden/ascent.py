@@ -65,7 +65,7 @@ def plan(heads: int, visible: Tensor, *, positional: bool, each: int, own: bool 
     `own` says that the query token is one of its own keys.
     """
     n = len(visible)
-    seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1]
+    seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1 or not own]
     if positional:
         pairs = [(i, j) for i in seen for j in seen if i != j]
     else:
@@ -224,7 +224,7 @@ def in_context(real: Real, layer: int, head: int, z: Tensor, plan: Plan, visible
 
 def context_row(real: Real, layer: int, head: int, tokens: Tensor, order: list[int]) -> Tensor:
     states = tokens[order].unsqueeze(0).to(real.dtype)
-    rotation = real.rotation(layer, torch.arange(len(order)).unsqueeze(0))
+    rotation = real.rotation(layer, real.where_in(layer, len(order)).unsqueeze(0))
     return last_row(real.call(layer, states, rotation))[0, head]
 
 
@@ -282,7 +282,7 @@ def free_phase_and_still(
         query, key = grouped(call)
         rows = torch.arange(len(z))
         q, top, bottom = (
-            query[rows, head, QUERY],
+            query[rows, head, -1],
             key[rows, head, TOP],
             key[rows, head, BOTTOM],
         )
@@ -300,6 +300,9 @@ def free_phase_and_still(
         z = climb(lambda z, h=head: value(z, h), z, steps, rate)
         rows = best_rows(value(z, head), head, keep)
         head, z = head[rows], z[rows]
-    z = polish(lambda z: value(z, head), z)
+    for _ in range(3):  # all rows together at first, then the best of each head
+        z = polish(lambda z, h=head: value(z, h), z)
+        rows = best_rows(value(z, head), head, 1)
+        head, z = head[rows], z[rows]
     values = value(z, head)
     return [float(values[head == h].max()) for h in range(real.heads_in(layer))]

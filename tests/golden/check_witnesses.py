@@ -125,7 +125,7 @@ def row(
     real = opened(folder, name)
     inputs = torch.as_tensor(states, dtype=real.dtype).unsqueeze(0)
     with torch.no_grad():
-        rotation = real.rotation(layer, torch.arange(len(states)).unsqueeze(0))
+        rotation = real.rotation(layer, real.where_in(layer, len(states)).unsqueeze(0))
         call = real.call(layer, inputs, rotation)
         logits = last_row(call)[0, head]
         seen = visible(real, layer, real.keys(layer, states))

@@ -127,6 +127,12 @@ def places(config: Any) -> Places:
         return replace(BLOOM, norm=norm)
     if kind == "whisper":
         return Places(listed=tuple(whisper(config)))
+    if kind == "siglip_vision_model" and config.vision_use_head:
+        return Places(listed=tuple(pooled(config)), base="vision_model")
+    if kind == "longcat_flash":
+        return Places(listed=tuple(longcat(config)))
+    if kind == "t5" and config.is_encoder_decoder:
+        return Places(listed=tuple(t5(config)))
     if kind == "albert":
         return Places(listed=tuple(albert(config)), base="albert")
     if kind in TWO_TOWERS:
@@ -144,6 +150,34 @@ def whisper(config: Any) -> Iterator[Place]:
         yield Place(f"{root}self_attn", f"{root}self_attn_layer_norm")
         yield Place(
             f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
+        )
+
+
+def longcat(config: Any) -> Iterator[Place]:
+    """Two attentions in each layer."""
+    for i in range(config.num_layers):
+        for j in range(2):
+            yield Place(f"layers.{i}.self_attn.{j}", f"layers.{i}.input_layernorm.{j}")
+
+
+def pooled(config: Any) -> Iterator[Place]:
+    """The layers, then the head whose query is a learned probe."""
+    for i in range(config.num_hidden_layers):
+        root = f"encoder.layers.{i}."
+        yield Place(f"{root}self_attn", f"{root}layer_norm1")
+    yield Place("head.attention", "post_layernorm", keys="post_layernorm")
+
+
+def t5(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
+    for i in range(config.num_layers):
+        root = f"encoder.block.{i}.layer.0."
+        yield Place(f"{root}SelfAttention", f"{root}layer_norm")
+    for i in range(config.num_decoder_layers):
+        root = f"decoder.block.{i}.layer."
+        yield Place(f"{root}0.SelfAttention", f"{root}0.layer_norm")
+        yield Place(
+            f"{root}1.EncDecAttention", f"{root}1.layer_norm", keys="encoder.final_layer_norm"
         )
 
 
@@ -181,6 +215,7 @@ PLACES = {
     "codegen": replace(GPT, interleaved=True),
     "cohere": NEIGHBOURS,
     "cohere2": NEIGHBOURS,
+    "cohere2_moe": NEIGHBOURS,
     "dbrx": Places(
         layers="blocks",
         attention="norm_attn_norm.attn",

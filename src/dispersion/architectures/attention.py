@@ -121,7 +121,9 @@ class Attention:
         position_bias: from a query head's index to what positions add to its logits, or None.
         embedding: the token embedding that enters this layer, or None for layers after the first.
         key_input: the norm whose output keys read where they come from another stack
-            (cross-attention), which `causal` then has nothing to say about; None for `input_norm`.
+            (cross-attention, which `causal` then has nothing to say about) or from another layer;
+            None for `input_norm`.
+        shares_keys: whether `key_input` is another layer's, whose keys stand at the same positions.
         through: the map between `input_norm` and the projections, or None.
         The other fields are those of `Head`.
     """
@@ -150,6 +152,7 @@ class Attention:
     known_inputs: bool = True
     embedding: EmbeddingInput | None = None
     key_input: Norm | None = None
+    shares_keys: bool = False
     through: Through | None = None
 
     def __post_init__(self) -> None:
@@ -252,7 +255,7 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
                 window=attention.window,
                 chunked=attention.chunked,
                 causal=attention.causal,
-                self_attention=attention.key_input is None,
+                self_attention=attention.key_input is None or attention.shares_keys,
                 bias=None if attention.position_bias is None else attention.position_bias(head),
                 growth=attention.growth,
                 reach=_reach(

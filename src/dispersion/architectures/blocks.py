@@ -17,7 +17,7 @@ from dispersion.head import ONE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dispersion.architectures.attention import Norm
+    from dispersion.architectures.attention import Attention, Norm
     from dispersion.architectures.layouts import Layout
     from dispersion.architectures.plans import Plan
     from dispersion.architectures.rotations import Rotation
@@ -97,6 +97,7 @@ class Blocks:
         types: name of the table of token types without the prefix, or None.
         token_scale: encloses the factor on token rows.
         zeroed: the token id whose row counts as zeros, or None.
+        behind: from the reader and the prefix to attention behind the last layer; or None.
         vary: from a config and the description to the one that the config asks for; raises where
             the config asks for what is not covered.
     """
@@ -141,6 +142,7 @@ class Blocks:
     types: str | None = None
     token_scale: Enclosure = ONE
     zeroed: int | None = None
+    behind: Callable[[BlocksReader, str], Attention | None] | None = None
     vary: Callable[[Mapping[str, Any], Blocks], Blocks] | None = None
 
     def family(

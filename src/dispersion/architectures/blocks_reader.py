@@ -71,6 +71,7 @@ class BlocksReader:
             learned_positions=learned,
             position_table=rules.table,
             position_rows=None if learned is None else learned + rules.table_before,
+            behind=None if rules.behind is None else partial(rules.behind, self),
         )
 
     def _head_dim(self, width_key: str, heads_key: str) -> int:
