@@ -100,6 +100,12 @@ def test_keys_behind_another_norm_are_caught(monkeypatch, wrong):
     assert off(made())
 
 
+def test_mt5_is_read_alike():
+    found = made(model_type="mt5")
+    assert found.family == "t5"
+    assert modules(found) == MODULES
+
+
 def test_a_decoder_alone_has_no_keys_to_attend_to():
     found = made(without="encoder.")
     assert modules(found) == [MODULES[1], MODULES[3]]

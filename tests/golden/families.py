@@ -218,7 +218,7 @@ def longcat(size: Size) -> dict[str, Any]:
         expert_ffn_hidden_size=2,
         n_routed_experts=2,
         zero_expert_num=1,
-        moe_topk=1,
+        moe_topk=2,
     )
     del config["num_hidden_layers"], config["intermediate_size"]
     return config
@@ -238,6 +238,11 @@ def mistral4(size: Size) -> dict[str, Any]:
         latent(size, rope_parameters=scaled, max_position_embeddings=64),
         first_k_dense_replace=size.layers,
     )
+
+
+def esmc(size: Size) -> dict[str, Any]:
+    """As many key heads as query heads, which one norm needs."""
+    return llama(size, hidden_size=3 * size.head_dim, num_attention_heads=3, num_key_value_heads=3)
 
 
 def step3p5(size: Size) -> dict[str, Any]:
@@ -1441,6 +1446,7 @@ FAMILIES += tuple(
             qk_norm="headwise",
             gain_offset=1.0,
         ),
+        Family("esmc", "Esmc", esmc, head="ForMaskedLM", qk_norm="layerwise"),
         Family("cohere2_moe", "Cohere2Moe", cohere2_moe),
         Family(
             "cohere2_moe__old_dialect",

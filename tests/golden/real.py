@@ -420,7 +420,8 @@ class Real:
             kwargs["position_ids"] = self.where
         if self.kind == "beam" and rotation is None and self.where is not None:
             module = sys.modules[type(self.model).__module__]
-            kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
+            with self._precision():
+                kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
         if self.kind == "falcon":

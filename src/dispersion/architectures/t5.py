@@ -205,8 +205,8 @@ def _table(config: Mapping[str, Any], directions: int) -> tuple[int, int, int]:
 
 FAMILY = Family(
     "t5",
-    ("t5",),
-    ("T5",),
+    ("t5", "mt5"),
+    ("T5", "MT5"),
     "RMSNorm, no logit scale, relative bias by distance; encoder, decoder and cross-attention",
     read,
 )
