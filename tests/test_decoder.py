@@ -19,7 +19,8 @@ DATA = Path(__file__).parent / "data"
 RECORD = json.loads((DATA / "defaults.json").read_text())
 STATED, DEFAULTS = RECORD["stated"], RECORD["defaults"]
 # Layers that do not rotate although their config states a base.
-REST = ("afmoe", "cohere2", "exaone4", "exaone_moe", "flint", "kolibri1", "muse_spark_text")
+REST = ("afmoe", "beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1")
+REST += ("lara_mini", "muse_glimmer_text", "muse_spark_text")
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -110,7 +111,8 @@ def test_defaults_are_recorded_for_every_decoder_with_no_others():
     assert set(DEFAULTS) <= names
 
 
-FLAT = ["apertus", "arcee", "bitnet", "cohere2", "diffllama", "dots1", "ernie4_5", "ernie4_5_moe"]
+FLAT = ["cohere2_moe", "lara_mini"]
+FLAT += ["apertus", "arcee", "bitnet", "cohere2", "diffllama", "dots1", "ernie4_5", "ernie4_5_moe"]
 FLAT += ["exaone4", "exaone_moe", "falcon_h1", "flex_olmo", "glm", "glm4", "glm4_moe", "granitemoe"]
 FLAT += ["helium", "hy_v3", "lfm2", "minimax", "minimax_m2", "olmo_hybrid", "qwen3_next"]
 FLAT += ["recurrent_gemma", "seed_oss", "solar_open", "vaultgemma", "afmoe", "flint", "kolibri1"]
@@ -269,29 +271,6 @@ def test_full_layers_of_gemma4_have_larger_heads_in_both_dialects():
     # The last layer is full whatever the config lists.
     found = planned("gemma4_text", {"layer_types": [SLIDING, SLIDING]})
     assert [h.window for h in first_heads(found)] == [6, None]
-
-
-@pytest.mark.parametrize("name", ["gemma3n_text", "gemma4_text"])
-def test_layers_with_the_keys_of_another_are_refused_by_name(name):
-    arrays, config = loaded(name)
-    owned = ("k_proj", "v_proj", "k_norm")
-    arrays = {
-        n: a for n, a in arrays.items() if not (".1." in n and any(part in n for part in owned))
-    }
-    types = [SLIDING, SLIDING] if name == "gemma3n_text" else [FULL, FULL]
-    sizes = {str(i): {"head_dim": 8 + 8 * i, "num_key_value_heads": 2 - i} for i in range(2)}
-    changes = {"num_kv_shared_layers": 1, "layer_types": types}
-    if name == "gemma4_text":
-        changes["per_layer_config"] = sizes
-    found = plan(from_arrays(arrays, config | changes))
-    assert [layer.layer for layer in found.layers] == [0]
-    assert [r.name for r in found.refused] == ["model.layers.1.self_attn"]
-    assert "keys are those of layer 0" in found.refused[0].reason
-    assert not plan(from_arrays(arrays, config | changes), layers=frozenset({0})).refused
-    with pytest.raises(UnsupportedError, match="layer 0"):
-        plan(from_arrays(arrays, config | changes), layers=frozenset({1}))
-    with pytest.raises(CheckpointError, match="num_kv_shared_layers"):
-        plan(from_arrays(arrays, config | changes | {"num_kv_shared_layers": 2}))
 
 
 def test_factors_of_falcon_h1_are_in_the_scale_and_the_states():

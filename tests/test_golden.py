@@ -21,7 +21,7 @@ from mechanism_checks import covered
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(p.parent.name for p in DATA.glob("*/adversarial.json"))
 # Layer 0 reads token plus position, which no norm caps; elsewhere a projection of a norm.
-UNBOUNDED, REFUSED = {("opt__postnorm", 0)}, {("electra__projected", 0)}
+UNBOUNDED = {("opt__postnorm", 0)}
 # Of the others only certificates are compared: their own tests say how loose a cover is.
 REACHED = [name for name in GOLDEN if not covered(name)]
 # The reached values come from float64 arithmetic on some hundred terms of a row.
@@ -46,13 +46,13 @@ def audited(name, offsets):
 
 @cache
 def numbered(name):
-    """Number of an attention module of the real model, by module."""
+    """Number of an attention module of the real model, by module and layer."""
     return numbers(plan(open_checkpoint(DATA / name)).layers)
 
 
 def by_place(name, heads):
     """Heads by the number of their module, as in the record, and their index."""
-    return {(numbered(name)[h.module], h.head): h for h in heads}
+    return {(numbered(name)[h.module, h.layer], h.head): h for h in heads}
 
 
 def rows(name, offsets):
@@ -78,11 +78,11 @@ def partial(name):
 def first_heads(name):
     """The first head of each attention module that can be read."""
     layers = plan(open_checkpoint(DATA / name)).layers
-    return {layer.module: next(iter(layer.heads()))[2] for layer in layers}
+    return {(p.module, p.layer): next(iter(p.heads()))[2] for p in layers}
 
 
 def rotations(name):
-    return {module: head.rotary for module, head in first_heads(name).items()}
+    return {place: head.rotary for place, head in first_heads(name).items()}
 
 
 def gain_only(name):
@@ -116,7 +116,7 @@ def test_without_rotation_the_bound_is_attained(name):
 @pytest.mark.parametrize("name", [n for n in REACHED if rotated(n)])
 def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
     most = 1.0001 if gain_only(name) else 1.02
-    if config(name)["model_type"] in ("olmoe", "minimax_m2"):
+    if config(name)["model_type"] in ("esmc", "olmoe", "minimax_m2"):
         most = 1.02  # behind a norm, what a QK norm sees is not so large that its ε is nothing
     if partial(name):
         most = 1.2  # behind a LayerNorm's bias, coordinates that do not turn are bounded apart
@@ -127,11 +127,11 @@ def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
 @pytest.mark.parametrize("name", [n for n in REACHED if rotated(n)])
 def test_exact_offsets_are_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
-        turns = rotations(name)[certified.module] is not None
+        turns = rotations(name)[certified.module, certified.layer] is not None
         assert certified.spread_kind == ("exact" if turns else "free")
         reached = max(recorded["spread"][str(n)], certified.spread.lower)
         # The last query of a context sees one side only, the bound holds of those that see both.
-        most = 1.05 if first_heads(name)[certified.module].causal else 1.2
+        most = 1.05 if first_heads(name)[certified.module, certified.layer].causal else 1.2
         assert certified.spread.upper <= most * reached, (n, recorded)
 
 
@@ -140,7 +140,7 @@ def test_witnesses_come_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
         # Not equal: key biases, and norms under QK norm, are not searched to the end.
         least = 0.86 if name == "kolibri1" else 0.9
-        if rotated(name) and not first_heads(name)[certified.module].causal:
+        if rotated(name) and not first_heads(name)[certified.module, certified.layer].causal:
             least = 0.8
         assert certified.spread.lower >= least * recorded["spread"][str(n)], (n, recorded)
 
@@ -152,7 +152,10 @@ def test_recorded_contexts_stay_below_the_ceilings(name):
     for context in record(name)["witnesses"]:
         head = certified[context["layer"], context["head"]]
         ceiling = head.results[0].ceiling
-        assert context["coefficient"] <= ceiling.upper * (1 + ROUNDING)
+        # States recorded to 9 digits may be longer by 5e-9 of themselves, so logits by 1.01e-8; the
+        # coefficient 1/(1 + (n−1)e^−δ) then grows by less than that times δ.
+        longer = 1.01e-8 * context["spread"]
+        assert context["coefficient"] <= ceiling.upper * (1 + longer)
         expected = Verdict.WITNESSED if ceiling.lower >= 0.5 else Verdict.UNRESOLVED
         if ceiling.upper < 0.5:  # where a sink has most of it
             expected = Verdict.RULED_OUT
@@ -162,11 +165,10 @@ def test_recorded_contexts_stay_below_the_ceilings(name):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_nothing_is_refused_and_every_head_is_answered(name):
     heads = {(h["layer"], h["head"]) for h in record(name)["heads"]}
-    refused = [layer for each, layer in REFUSED if each == name]
     unbounded = {layer for each, layer in UNBOUNDED if each == name}
     for found in audited(name, "free").values():
-        assert found.complete == (name not in {place[0] for place in UNBOUNDED | REFUSED})
-        assert len(found.refused) == len(refused)
+        assert found.complete == (name not in {place[0] for place in UNBOUNDED})
+        assert not found.refused
         assert found.left_out == ()
         assert {h.layer for h in found.heads if math.isinf(h.spread.upper)} == unbounded
         without = {(layer, head) for layer in unbounded for _, head in heads}
@@ -180,10 +182,12 @@ def test_nothing_is_refused_and_every_head_is_answered(name):
 def test_windows_are_those_of_the_real_masks(name):
     shapes = record(name)["lengths"]
     for n, _, certified in rows(name, "free"):
-        visible = shapes[str(n)]["visible"][numbered(name)[certified.module]]
+        visible = shapes[str(n)]["visible"][numbered(name)[certified.module, certified.layer]]
         assert visible == min(n, certified.window or n)
         ceiling = rigor.max_coefficient(visible, certified.spread.upper).upper
-        if first_heads(name)[certified.module].sink is not None:  # it takes a share of its own
+        if (
+            first_heads(name)[certified.module, certified.layer].sink is not None
+        ):  # it takes a share of its own
             assert certified.results[0].ceiling.upper < ceiling
         else:
             assert certified.results[0].ceiling.upper == pytest.approx(ceiling, rel=1e-12)

@@ -82,6 +82,39 @@ class LogGrowth:
 
 
 @dataclass(frozen=True)
+class PowerGrowth:
+    """τ = (1 + (t + 1)/period)^power at position t (Beam): n^power outgrows every logarithm.
+
+    Attributes:
+        power: not negative.
+        period: positive.
+    """
+
+    power: float
+    period: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.power < math.inf and 1 <= self.period < math.inf):
+            msg = (
+                "power must be 0 or more and period 1 or more. "
+                f"Got power={self.power}, period={self.period}."
+            )
+            raise ArgumentError(msg)
+
+    @in_precision
+    def factor(self, length: int) -> Enclosure:
+        found = from_arb((1 + arb(length) / arb(self.period)) ** arb(self.power))
+        return Enclosure(found.lower * (1 - _ROUNDING), found.upper * (1 + _ROUNDING))
+
+    def settles(self, spread: float) -> bool:
+        """Only without growth or spread; else 1/(1+(n−1)e^(−δτ)) rises again at some length."""
+        return self.power == 0 or spread == 0
+
+    def envelope(self, length: int) -> float:
+        return self.factor(length).upper
+
+
+@dataclass(frozen=True)
 class Envelope:
     """The larger factor of a growth, at which ceilings fall with the length where they settle."""
 

@@ -187,7 +187,8 @@ class Head:
         chunked: whether windows do not slide: a query sees the keys of its own chunk of `window`
             tokens up to itself.
         causal: whether a query sees only itself and earlier tokens.
-        self_attention: whether the query token is one of its own keys.
+        self_attention: whether the query token is one of its own keys. Where `reach` has states of
+            keys apart (layers that share keys), its key does not follow from its query.
         reach: how inputs of the attention layer reach points of the two balls; None when unknown,
             and then nothing can be WITNESSED, unless through `inner`.
         bias: what positions add to the logits, or None; for heads that do not rotate.

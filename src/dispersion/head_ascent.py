@@ -124,7 +124,8 @@ def _own_map(head: Head, query: Side) -> Array | None:
     assert head.query is not None
     assert head.key is not None
     assert head.reach is not None
-    if not head.self_attention or head.reach.query_norm is not None:
+    reach = head.reach
+    if not head.self_attention or reach.query_norm is not None or reach.keys is not None:
         return None
     inputs = head.query.matrix.T @ query.back.T
     return np.asarray(head.key.radius.upper * (head.key.matrix @ inputs))

@@ -46,20 +46,26 @@ class HeadContext(Context):
         head: the head.
         hidden_queries: hidden states of the query tokens, shape (n, width).
         hidden_keys: hidden states of the key tokens, shape (n, width).
+        hidden_own: where a query token's own key is made of other states, those, shape (n, width).
 
     """
 
     head: Head = field(repr=False)
     hidden_queries: NDArray[np.float64] = field(repr=False)
     hidden_keys: NDArray[np.float64] = field(repr=False)
+    hidden_own: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def inputs(self, index: int) -> NDArray[np.float64]:
         """Hidden states for query `index` in token order, shape (n + 1, width), the query last.
 
+        Where its own key is made of other states, these come before it, and there are n + 2.
+
         The last row of attention puts at least `coefficient` on token n − 1 − index, to the
         precision of the model.
         """
-        return np.concatenate([self.hidden_keys[::-1], self.hidden_queries[index : index + 1]])
+        one = slice(index, index + 1)
+        own = [] if self.hidden_own is None else [self.hidden_own[one]]
+        return np.concatenate([self.hidden_keys[::-1], *own, self.hidden_queries[one]])
 
 
 def head_context(head: Head, n: int, *, seed: int = 0, steps: int = 150) -> HeadContext | None:
@@ -121,6 +127,9 @@ def evaluate(
         return None
     low, high = _logits(head, some_queries, some_keys)
     coefficient = least_coefficient(low, high, extra=_extra(head, some_queries))
+    own = None
+    if head.self_attention and head.reach is not None and head.reach.keys is not None:
+        own = key_states(head, -np.stack([q.query.value for q in some_queries]), share)
     return HeadContext(
         np.stack([k.value for k in some_keys]),
         np.stack([q.query.value for q in some_queries]),
@@ -128,6 +137,7 @@ def evaluate(
         head,
         np.stack([q.hidden for q in some_queries]),
         key_states(head, key_directions, share),
+        own,
     )
 
 

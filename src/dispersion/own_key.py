@@ -33,6 +33,8 @@ def has_own_key(head: Head) -> bool:
     reach = head.reach
     if reach is None or not head.self_attention or head.query is None or head.key is None:
         return False
+    if reach.keys is not None:
+        return False
     shared = head.query.matrix.shape[1] == head.key.matrix.shape[1]
     return shared and reach.query_norm is None and reach.key_norm is None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dispersion.balls import product
 from dispersion.cholesky import UNIT_ROUNDOFF, gamma, is_positive_semidefinite, norm_upper
 from dispersion.points import GramData, Point, query_along, shared_key, with_offset
 
@@ -52,22 +53,37 @@ def query_point(
     assert head.reach is not None
     if head.reach.query_norm is not None:
         return _through_norms(head, head.reach, direction)
+    apart = head.reach.keys is not None
     if head.self_attention and head.reach.key_norm is not None:
         return None  # the own key would pass through a norm that the query does not
     query = query_along(head.query, queries, direction)
     if query is None:
         return None
-    own = shared_key(head, direction, queries, keys) if head.self_attention else None
+    own = None
+    if head.self_attention:
+        own = _lowest_key(head, query) if apart else shared_key(head, direction, queries, keys)
     u = head.query.matrix.T @ direction
     return QueryPoint(query, own, hidden_state(head.reach, u / np.linalg.norm(u)))
 
 
+def _lowest_key(head: Head, query: Point) -> Point:
+    """The key with the smallest logit for a query at its own position, made of other states."""
+    assert head.key is not None
+    assert head.reach is not None
+    share = key_share(head.reach.of_keys)
+    shrunk = replace(head.key, radius=product(head.key.radius, share))
+    key = query_along(shrunk, GramData.of(head.key), -query.value)
+    return Point(np.zeros(head.key.head_dim), head.key.norm_upper) if key is None else key
+
+
 def hidden_state(reach: Reach, u: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The hidden state of ball coordinate u: radius · gain ⊙ u + bias."""
+    """The hidden state of ball coordinate u: T (radius · gain ⊙ u) + bias."""
     radius = reach.radius if math.isfinite(reach.radius) else _NO_NORM
     state = radius * u
     if reach.gain is not None:
         state = state * reach.gain
+    if reach.through is not None:
+        state = reach.through @ state
     return np.asarray(state if reach.bias is None else state + reach.bias)
 
 
@@ -144,7 +160,9 @@ def _through_norms(head: Head, reach: Reach, direction: NDArray[np.float64]) -> 
     if query is None:
         return None
     own = None
-    if head.self_attention:
+    if head.self_attention and reach.keys is not None:
+        own = _lowest_key(head, query)
+    elif head.self_attention:
         if reach.key_norm is None:
             return None
         own = _normalised(head.key, reach, reach.key_norm, state)

@@ -39,7 +39,8 @@ class Reach:
     """Hidden states the attention layer can receive, and what lies between them and the balls.
 
     A hidden state is  h = radius · gain ⊙ x + bias,  ‖x‖ ≤ 1, with x ⟂ 1 where `centred`. Without
-    QK norm the ball coordinate u (or v) of a token is its x.
+    QK norm the ball coordinate u (or v) of a token is its x. Where a linear map T stands between
+    the norm and attention, h = T (radius · gain ⊙ x) + bias.
 
     Attributes:
         width: size of a hidden state.
@@ -48,8 +49,10 @@ class Reach:
         bias: shape (width,), the norm's own bias, or None.
         centred: whether the norm before attention removes the mean.
         query_norm, key_norm: the QK norms, or None.
-        keys: where keys are made of another stack's states (cross-attention), those states and the
-            norm behind their projection; else None.
+        through: T, shape (width, r) for a norm of r coordinates, or None; without QK norms.
+        keys: where keys are made of other states than queries (of another stack in
+            cross-attention, of another layer where layers share keys), those states and the norm
+            behind their projection; else None.
 
     """
 
@@ -60,7 +63,13 @@ class Reach:
     centred: bool = False
     query_norm: QKNorm | None = None
     key_norm: QKNorm | None = None
+    through: NDArray[Any] | None = None
     keys: Reach | None = None
+
+    @property
+    def coordinates(self) -> int:
+        """How many coordinates x has."""
+        return self.width if self.through is None else int(self.through.shape[1])
 
     @property
     def of_keys(self) -> Reach:

@@ -117,8 +117,9 @@ class Witness:
         """Hidden states to feed the attention layer, shape (length, width), the query token last.
 
         The target is the token with the largest logit; every other token takes its smallest. Where
-        the query token is none of its keys (cross-attention) there is one row more: `length` states
-        that keys are made of, then the query token's.
+        keys are made of other states than queries there is one row more: `length` states that keys
+        are made of, then the query's. In cross-attention the query is none of those tokens; where
+        layers share keys it is the last of them.
         Floats near the exact witness: a model reproduces its coefficient to its own precision.
         """
         return _hidden_states(self, length)
@@ -295,8 +296,11 @@ def _hidden_states(witness: Witness, length: int) -> NDArray[np.float64]:
     z, _ = turned(head, witness.point.query, lags, length)
     signs = np.where(lags == witness.target_lag(length), 1.0, -1.0)[:, None]
     states = np.zeros((last + 1, head.reach.width))
-    states[:] = hidden_state(head.reach.of_keys, np.zeros(head.reach.width))
+    states[:] = hidden_state(head.reach.of_keys, np.zeros(head.reach.of_keys.coordinates))
     if len(lags):
         states[last - lags] = key_states(head, signs * z, witness.share)
+    if head.self_attention and head.reach.keys is not None:
+        states[last] = key_states(head, -witness.point.query.value[None], witness.share)[0]
+        return np.concatenate([states, witness.point.hidden[None]])
     states[-1] = witness.point.hidden
     return states

@@ -66,7 +66,7 @@ def plan(heads: int, visible: Tensor, *, positional: bool, each: int, own: bool 
     `own` says that the query token is one of its own keys.
     """
     n = len(visible)
-    seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1]
+    seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1 or not own]
     if positional:
         pairs = [(i, j) for i in seen for j in seen if i != j]
     else:
@@ -92,8 +92,8 @@ def whitening(real: Real, layer: int) -> tuple[Tensor, Tensor]:
     over all heads behind a norm. Elsewhere the identity.
     """
     norm = real.norm(layer)
-    if norm is not None and real.config.model_type not in ("olmoe", "minimax_m2"):
-        return torch.eye(real.width), torch.eye(real.width)
+    if norm is not None and real.config.model_type not in ("esmc", "olmoe", "minimax_m2"):
+        return torch.eye(real.raw_width(layer)), torch.eye(real.raw_width(layer))
 
     def inverse_root(weight: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(weight.T @ weight)
@@ -193,7 +193,7 @@ def ascend(
     if len(everything.head) > most:
         everything = everything.take(torch.randperm(len(everything.head))[:most].sort().values)
     # a first pass over all pairs of positions, then longer ones over ever fewer
-    z = torch.randn(len(everything.head), 3, real.width)
+    z = torch.randn(len(everything.head), 3, real.raw_width(layer))
     current = everything
     for keep, steps, rate in ((40, 60, 0.15), (8, 150, 0.05), (3, 300, 0.02)):
         z = climb(lambda z, p=current: spreads(real, layer, z, p), z, int(effort * steps), rate)
@@ -227,7 +227,7 @@ def in_context(real: Real, layer: int, head: int, z: Tensor, plan: Plan, visible
 
 def context_row(real: Real, layer: int, head: int, tokens: Tensor, order: list[int]) -> Tensor:
     states = tokens[order].unsqueeze(0).to(real.dtype)
-    rotation = real.rotation(layer, torch.arange(len(order)).unsqueeze(0))
+    rotation = real.rotation(layer, real.where_in(layer, len(order)).unsqueeze(0))
     return last_row(real.call(layer, states, rotation))[0, head]
 
 
@@ -262,7 +262,7 @@ def free_phase(real: Real, layer: int, *, restarts: int = 256, effort: float = 1
         q, k = (x[:, first].square() + x[:, second].square() for x in (q, k))
         return soft_capped((q * k).clamp(min=1e-300).sqrt().sum(-1) * call["scaling"], call)
 
-    z = torch.randn(len(head), 2, real.width)
+    z = torch.randn(len(head), 2, real.raw_width(layer))
     for keep, steps, rate in ((16, 80, 0.15), (4, 300, 0.03)):
         z = climb(lambda z, h=head: value(z, h), z, int(effort * steps), rate)
         rows = best_rows(value(z, head), head, keep)
@@ -291,7 +291,7 @@ def free_phase_and_still(
         query, key = grouped(call)
         rows = torch.arange(len(z))
         q, top, bottom = (
-            query[rows, head, QUERY],
+            query[rows, head, -1],
             key[rows, head, TOP],
             key[rows, head, BOTTOM],
         )
@@ -304,11 +304,14 @@ def free_phase_and_still(
         rest = (q[:, still] * (top - bottom)[:, still]).sum(-1)
         return (turned + rest) * call["scaling"]
 
-    z = torch.randn(len(head), 3, real.width)
+    z = torch.randn(len(head), 3, real.raw_width(layer))
     for keep, steps, rate in ((16, 80, 0.15), (4, 300, 0.03)):
         z = climb(lambda z, h=head: value(z, h), z, int(effort * steps), rate)
         rows = best_rows(value(z, head), head, keep)
         head, z = head[rows], z[rows]
-    z = polish(lambda z: value(z, head), z, int(effort * POLISH))
+    for _ in range(3):  # all rows together at first, then the best of each head
+        z = polish(lambda z, h=head: value(z, h), z, int(effort * POLISH))
+        rows = best_rows(value(z, head), head, 1)
+        head, z = head[rows], z[rows]
     values = value(z, head)
     return [float(values[head == h].max()) for h in range(real.heads_in(layer))]

@@ -13,14 +13,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def biases(real: Real, positions: Tensor) -> Tensor:
+def owner(real: Real, layer: int) -> int:
+    """The layer of T5 whose table a layer of the same stack uses."""
+    decodes = real.attention(layer).is_decoder
+    return next(i for i in range(real.layers) if real.attention(i).is_decoder == decodes)
+
+
+def biases(real: Real, positions: Tensor, layer: int) -> Tensor | None:
     """What the model's own builder adds for keys at (batch, n) positions: (batch, heads, 1, n)."""
     n = int(positions.max()) + 1
+    if real.crosses(layer):
+        return None
     if real.kind == "t5":
-        first = real.attention(0)
+        first = real.attention(owner(real, layer))
         buckets = first._relative_position_bucket(
             positions[:, None, :] - positions[:, :, None],
-            bidirectional=True,
+            bidirectional=not first.is_decoder,
             num_buckets=first.relative_attention_num_buckets,
             max_distance=first.relative_attention_max_distance,
         )
@@ -35,7 +43,7 @@ def biases(real: Real, positions: Tensor) -> Tensor:
     return table[:, 0][:, positions].transpose(0, 1).unsqueeze(2)
 
 
-def arguments(real: Real, bias: Tensor, states: Tensor, layer: int, *, eager: bool) -> Any:
+def arguments(real: Real, bias: Any, states: Tensor, layer: int, *, eager: bool) -> Any:
     """What a module takes besides its states."""
     batch, n, _ = states.shape
     if real.kind == "bloom":
@@ -44,7 +52,9 @@ def arguments(real: Real, bias: Tensor, states: Tensor, layer: int, *, eager: bo
     if real.kind == "mpt":
         return {"position_bias": bias[0] if eager else None}
     if real.kind == "t5":  # the first layer makes its own bias of a whole context
-        return {"position_bias": None if eager and layer == 0 else bias}
+        if real.crosses(layer):
+            return {"key_value_states": states[:, :-1]}
+        return {"position_bias": None if eager and layer == owner(real, layer) else bias}
     if eager:
         zeros = torch.zeros(1, 1, 1, n, dtype=states.dtype)
         return {"alibi": bias, "attention_mask": zeros, "output_attentions": True}

@@ -108,7 +108,7 @@ def heads(folder: Path) -> Iterator[tuple[int, int, Head]]:
     for layer in found:
         for index, _, head in layer.heads():
             if head.bounded:
-                yield number[layer.module], index, head
+                yield number[layer.module, layer.layer], index, head
 
 
 @lru_cache(maxsize=3)
@@ -125,7 +125,7 @@ def row(
     real = opened(folder, name)
     inputs = torch.as_tensor(states, dtype=real.dtype).unsqueeze(0)
     with torch.no_grad():
-        rotation = real.rotation(layer, torch.arange(len(states)).unsqueeze(0))
+        rotation = real.rotation(layer, real.where_in(layer, len(states)).unsqueeze(0))
         call = real.call(layer, inputs, rotation)
         logits = last_row(call)[0, head]
         seen = visible(real, layer, real.keys(layer, states))
@@ -143,20 +143,29 @@ def missed(folder: Path, layer: int, head: Head, states: NDArray[np.float64]) ->
         return max(
             missed_by(other, reach.of_keys, states[:-1]), missed_by(norm, reach, states[-1:])
         )
-    return missed_by(norm, reach, states)
+    return missed_by(norm, reach, states, real.through(layer))
 
 
-def missed_by(norm: torch.nn.Module, reach: Reach, states: NDArray[np.float64]) -> float:
+def missed_by(
+    norm: torch.nn.Module,
+    reach: Reach,
+    states: NDArray[np.float64],
+    through: torch.nn.Module | None = None,
+) -> float:
     gain = 1.0 if reach.gain is None else reach.gain
     shift = 0.0 if reach.bias is None else reach.bias
-    raw = (states - shift) / gain
+    raw = states - shift
+    if reach.through is not None:
+        raw = np.linalg.lstsq(reach.through, raw.T)[0].T
+    raw = raw / gain
     named = (getattr(norm, key, None) for key in ("eps", "variance_epsilon"))
     eps = next((value for value in named if value is not None), OLMO_EPS)
     # A norm turns mean square m into m / (m + ε).
     share = np.minimum((raw**2).mean(axis=1, keepdims=True), 1 - 1 / FAR)
     raw *= np.sqrt(eps / (1 - share))
     with torch.no_grad(), all_float64():
-        given = norm(torch.as_tensor(raw)).numpy()
+        given = norm(torch.as_tensor(raw))
+        given = (given if through is None else through(given)).numpy()
     return float(np.abs(given - states).max() / np.abs(states).max())
 
 

@@ -16,11 +16,12 @@ from transformers import AutoConfig
 
 OUT = Path(__file__).resolve().parents[1] / "data" / "defaults.json"
 STATED = {"hidden_size": 7680, "num_attention_heads": 160, "num_hidden_layers": 12}
-TYPES = """afmoe apertus arcee bitnet cohere2 diffllama dots1 ernie4_5 ernie4_5_moe exaone4
-exaone_moe falcon_h1 flex_olmo flint gemma3n_text gemma4_text glm glm4 glm4_moe granite_swa
-granitemoe granitemoe_swa granitemoehybrid granitemoeshared helium hy_v3 kolibri1 laguna lfm2
-lfm2_moe lfm3 mimo_v2_flash minimax minimax_m2 muse_spark_text olmo_hybrid openai_privacy_filter
-qwen3_5_moe_text qwen3_5_text qwen3_next recurrent_gemma seed_oss solar_open vaultgemma"""
+TYPES = """afmoe apertus arcee beam bitnet cohere2 cohere2_moe diffllama dots1 ernie4_5
+ernie4_5_moe exaone4 exaone_moe falcon_h1 flex_olmo flint gemma3n_text gemma4_text glm glm4
+glm4_moe granite_swa granitemoe granitemoe_swa granitemoehybrid granitemoeshared helium hy_v3
+kolibri1 laguna lara_mini lfm2 lfm2_moe lfm3 mimo_v2_flash minimax minimax_m2 muse_glimmer_text
+muse_spark_text olmo_hybrid openai_privacy_filter qwen3_5_moe_text qwen3_5_text qwen3_next
+recurrent_gemma seed_oss solar_open step3p5 vaultgemma"""
 BIASES = ("attention_bias", "use_bias")
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps")
 
@@ -35,7 +36,7 @@ def silent(model_type: str) -> dict[str, Any]:
         "key_heads": [getattr(c, "num_key_value_heads", None) or heads for c in by_layer],
         "head_dim": [getattr(c, "head_dim", None) or c.hidden_size // heads for c in by_layer],
         "rope": config.rope_parameters,
-        "eps": next(getattr(config, k) for k in EPSILONS if hasattr(config, k)),
+        "eps": next(getattr(config, k) for k in EPSILONS if getattr(config, k, None)),
         "bias": next((getattr(config, k) for k in BIASES if hasattr(config, k)), False),
         "layer_types": getattr(config, "layer_types", None),
         "window": getattr(config, "sliding_window", None),

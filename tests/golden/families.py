@@ -196,6 +196,129 @@ def gemma3(size: Size) -> dict[str, Any]:
     )
 
 
+def cohere2_moe(size: Size) -> dict[str, Any]:
+    """A dense layer that turns though it is full, then a sliding one, then one at rest."""
+    full = "full_attention"
+    return decoder(
+        size,
+        head_dim=size.head_dim,
+        num_hidden_layers=3,
+        sliding_window=size.window,
+        layer_types=[full, "sliding_attention", full],
+        mlp_layer_types=["dense", "sparse", "sparse"],
+        num_experts=2,
+        num_experts_per_tok=1,
+        intermediate_size=2,
+        prefix_dense_intermediate_size=2,
+        rope_theta=5000.0,
+        **few(size),
+    )
+
+
+def old_cohere2_moe(config: dict[str, Any]) -> dict[str, Any]:
+    for key in ("layer_types", "mlp_layer_types", "rope_parameters"):
+        config.pop(key, None)
+    config["rope_theta"] = 5000.0
+    config["first_k_dense_replace"] = 1
+    config["sliding_window_pattern"] = 2
+    return config
+
+
+def longcat(size: Size) -> dict[str, Any]:
+    """A layer with two attentions, their latents of unlike ranks."""
+    config = latent(
+        size,
+        num_layers=size.layers // 2,
+        head_dim=size.head_dim // 2,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        ffn_hidden_size=2,
+        expert_ffn_hidden_size=2,
+        n_routed_experts=2,
+        zero_expert_num=1,
+        moe_topk=2,
+    )
+    del config["num_hidden_layers"], config["intermediate_size"]
+    return config
+
+
+def mistral4(size: Size) -> dict[str, Any]:
+    still, turned = size.head_dim - 2, size.head_dim // 2
+    scaled = yarn(
+        10000.0,
+        original_max_position_embeddings=16,
+        llama_4_scaling_beta=0.2,
+        mscale=1.0,
+        mscale_all_dim=1.0,
+        partial_rotary_factor=turned / (still + turned),
+    )
+    return routed(
+        latent(size, rope_parameters=scaled, max_position_embeddings=64),
+        first_k_dense_replace=size.layers,
+    )
+
+
+def esmc(size: Size) -> dict[str, Any]:
+    """As many key heads as query heads, which one norm needs."""
+    return llama(size, hidden_size=3 * size.head_dim, num_attention_heads=3, num_key_value_heads=3)
+
+
+def step3p5(size: Size) -> dict[str, Any]:
+    return decoder(
+        size,
+        head_dim=size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        num_sliding_attention_heads=3,
+        query_pre_attn_scalar=11,
+        mlp_layer_types=["dense", "sparse"],
+        n_routed_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=2,
+        share_expert_dim=2,
+        rope_parameters=by_layer(partial=0.5),
+        **sliding(size),
+    )
+
+
+def gemma3n(size: Size) -> dict[str, Any]:
+    return (
+        gemma3(size)
+        | few(size)
+        | {
+            "hidden_size_per_layer_input": 2,
+            "vocab_size_per_layer_input": 4,
+            "altup_num_inputs": 2,
+            "laurel_rank": 2,
+            "num_kv_shared_layers": 0,
+        }
+    )
+
+
+def gemma4(size: Size) -> dict[str, Any]:
+    return gemma3(size) | {
+        "hidden_size_per_layer_input": 2,
+        "vocab_size_per_layer_input": size.vocab,
+        "global_head_dim": 2 * size.head_dim,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "rope_parameters": by_layer(rope_type="proportional", partial=0.25),
+    }
+
+
+def shared(size: Size) -> dict[str, Any]:
+    """Layer 3 reads the keys of layer 1, layer 4 those of layer 2, and none those of layer 0."""
+    types = ["sliding_attention"] * 2 + kinds(size)[::-1] + ["full_attention"]
+    return {
+        "hidden_size": 2 * size.head_dim,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_hidden_layers": 5,
+        "num_kv_shared_layers": 2,
+        "layer_types": types,
+    }
+
+
 SIGLIP = {
     "hidden_size": 8,
     "intermediate_size": 4,
@@ -255,6 +378,13 @@ def bert(size: Size, **more: Any) -> dict[str, Any]:
         "max_position_embeddings": size.learned,
         "pad_token_id": 0,
     } | more
+
+
+def albert(size: Size, **more: Any) -> dict[str, Any]:
+    """Three layers of two groups, on narrower embeddings."""
+    grouped = {"embedding_size": size.head_dim - 2, "num_hidden_layers": 3, "num_hidden_groups": 2}
+    ids = {"bos_token_id": 1, "eos_token_id": 2}
+    return bert(size, **grouped) | ids | more
 
 
 def experts(config: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -582,6 +712,7 @@ def whisper(size: Size) -> dict[str, Any]:
     } | {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "decoder_start")}
 
 
+SHORTER = (8, 32)
 FAMILIES = (
     Family("llama", "Llama", llama),
     Family("qwen3", "Qwen3", lambda s: decoder(s, head_dim=s.head_dim), qk_norm="headwise"),
@@ -840,12 +971,25 @@ FAMILIES = (
         head="Model",
     ),
     Family("esm__absolute", "Esm", lambda s: esm(s, emb_layer_norm_before=True), head="Model"),
+    Family("albert", "Albert", albert, head="ForMaskedLM"),
+    Family(
+        "albert__inner",
+        "Albert",
+        lambda s: albert(s, num_hidden_layers=2, num_hidden_groups=1, inner_group_num=2),
+        head="Model",
+    ),
     Family("vit", "ViT", vision, head="ForImageClassification"),
     Family("dinov2", "Dinov2", lambda s: vision(s, qkv_bias=False), head="Model"),
     Family(
         "siglip_vision_model",
         "SiglipVision",
         lambda s: vision(s, vision_use_head=False),
+        head="Model",
+    ),
+    Family(
+        "siglip_vision_model__head",
+        "SiglipVision",
+        lambda s: vision(s, hidden_size=2 * s.head_dim, num_attention_heads=2, num_hidden_layers=1),
         head="Model",
     ),
     Family("clip_vision_model", "CLIPVision", vision, head="Model"),
@@ -941,6 +1085,17 @@ FAMILIES = (
         dtype=torch.float16,
     ),
     Family("t5", "T5", t5, head="EncoderModel"),
+    Family(
+        "t5__decoder",
+        "T5",
+        lambda s: (
+            t5(s)
+            | {"d_model": 2 * s.head_dim, "num_heads": 2}
+            | {"num_layers": s.layers // 2, "num_decoder_layers": s.layers}
+        ),
+        head="ForConditionalGeneration",
+        lengths=SHORTER,
+    ),
     # clamped queries and keys
     Family("olmo__clip", "Olmo", lambda s: llama(s, clip_qkv=2.0), targets=None),
     Family(
@@ -965,7 +1120,6 @@ FAMILIES = (
 )
 
 # With fewer pairs of positions, for what differs from the above in little that depends on them.
-SHORTER = (8, 32)
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
     for family in (
@@ -1230,37 +1384,23 @@ FAMILIES += tuple(
             qk_norm="headwise",
             gain_offset=1.0,
         ),
+        Family("gemma3n_text", "Gemma3nText", gemma3n, qk_norm="headwise"),
         Family(
-            "gemma3n_text",
+            "gemma3n_text__shared",
             "Gemma3nText",
-            lambda s: (
-                gemma3(s)
-                | few(s)
-                | {
-                    "hidden_size_per_layer_input": 2,
-                    "vocab_size_per_layer_input": 4,
-                    "altup_num_inputs": 2,
-                    "laurel_rank": 2,
-                    "num_kv_shared_layers": 0,
-                }
-            ),
+            lambda s: gemma3n(s) | shared(s),
             qk_norm="headwise",
+            dtype=torch.float16,
+            lengths=(8, 16),
         ),
+        Family("gemma4_text", "Gemma4Text", gemma4, qk_norm="headwise"),
         Family(
-            "gemma4_text",
+            "gemma4_text__shared",
             "Gemma4Text",
-            lambda s: (
-                gemma3(s)
-                | {
-                    "hidden_size_per_layer_input": 2,
-                    "vocab_size_per_layer_input": s.vocab,
-                    "global_head_dim": 2 * s.head_dim,
-                    "num_global_key_value_heads": 1,
-                    "attention_k_eq_v": True,
-                    "rope_parameters": by_layer(rope_type="proportional", partial=0.25),
-                }
-            ),
+            lambda s: gemma4(s) | shared(s),
             qk_norm="headwise",
+            dtype=torch.float16,
+            lengths=(8, 16),
         ),
         Family(
             "gemma3",
@@ -1273,6 +1413,73 @@ FAMILIES += tuple(
             head="ForConditionalGeneration",
             qk_norm="headwise",
             gain_offset=1.0,
+        ),
+        Family("longcat_flash", "LongcatFlash", longcat),
+        Family(
+            "beam",
+            "Beam",
+            lambda s: experts(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    n_group=1,
+                    topk_group=1,
+                    intermediate_size=2,
+                    moe_intermediate_size=2,
+                    rope_parameters={
+                        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+                        "full_attention": None,
+                    },
+                    **sliding(s),
+                    **few(s),
+                )
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "lara_mini",
+            "LaraMini",
+            lambda s: (
+                experts(
+                    decoder(s, head_dim=s.head_dim, sliding_window=s.window, **few(s)),
+                    moe_intermediate_size=2,
+                    shared_expert_intermediate_size=2,
+                )
+                | deltas(s)
+                | {
+                    "num_hidden_layers": s.layers + 1,
+                    "layer_types": ["linear_attention", *kinds(s)],
+                }
+            ),
+            qk_norm="headwise",
+        ),
+        Family("mistral4", "Mistral4", mistral4),
+        Family(
+            "muse_glimmer_text",
+            "MuseGlimmerText",
+            lambda s: decoder(
+                s,
+                head_dim=s.head_dim,
+                qk_scale_factor=2.5,
+                layer_rope_theta=[5000.0, 0.0],
+                num_attention_heads=3,
+                num_key_value_heads=1,
+                **sliding(s),
+            ),
+            head="Model",
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family("esmc", "Esmc", esmc, head="ForMaskedLM", qk_norm="layerwise"),
+        Family("cohere2_moe", "Cohere2Moe", cohere2_moe),
+        Family(
+            "cohere2_moe__old_dialect",
+            "Cohere2Moe",
+            lambda s: cohere2_moe(s) | {"rms_norm_eps": 1e-6},
+            rewrite=old_cohere2_moe,
+        ),
+        Family(
+            "step3p5", "Step3p7Text", step3p5, head="Model", qk_norm="headwise", gain_offset=1.0
         ),
         Family("vaultgemma", "VaultGemma", gemma2, gain_offset=1.0),
         Family(

@@ -36,7 +36,9 @@ def logits(folder: Path) -> list[Any]:
         if layer not in real.attending:
             rows.append([])
             continue
-        states = real.states(layer, torch.from_numpy(directions(real.width))).unsqueeze(0)
+        states = real.states(layer, torch.from_numpy(directions(real.raw_width(layer)))).unsqueeze(
+            0
+        )
         rotation = real.rotation(layer, torch.tensor([POSITIONS]))
         with torch.no_grad():
             rows.append(last_row(real.call(layer, states, rotation))[0].tolist())

@@ -65,12 +65,16 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     places = real.places
     bare = getattr(model, places.base, model)
     bare = Real(getattr(bare, "language_model", bare), exact=True)
+    scaled: set[int] = set()
     for layer in real.attending:
+        if id(bare.attention(layer)) in scaled:
+            continue  # layers that share their weights
+        scaled.add(id(bare.attention(layer)))
         if hasattr(real.attention(layer), "attn_logit_softcapping"):
             real.attention(layer).attn_logit_softcapping = None
         if not real.bounded(layer):
             continue
-        if real.biased:
+        if real.biased or real.pools(layer):
             few = ascend(real, layer, torch.ones(3, dtype=torch.bool), [], most=200)[0]
             reached = [found.value for found in few]
         else:
@@ -105,7 +109,11 @@ def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
     for parameter in parameters.values():
         parameter.requires_grad_()
     states = torch.randn(1, 1 + real.crosses(layer), real.width)
-    call = real.call(layer, states, real.rotation(layer, torch.zeros(1, 1, dtype=torch.long)))
+    call = real.call(
+        layer,
+        states,
+        real.rotation(layer, torch.zeros(1, 1 + real.crosses(layer), dtype=torch.long)),
+    )
     if "query" not in call:
         return fused_rows(parameters, real.heads, head)
     slopes = torch.autograd.grad(
@@ -124,7 +132,7 @@ def fused_rows(
     found = {}
     for name, parameter in parameters.items():
         parameter.requires_grad_(requires_grad=False)
-        if name.startswith(("query_key_value", "Wqkv")):
+        if name.startswith(("query_key_value", "Wqkv", "in_proj")):
             size = len(parameter) // heads // 3
             start = head * size * (3 if name.startswith("query_key_value") else 1)
             rows = torch.zeros(parameter.shape, dtype=torch.bool)

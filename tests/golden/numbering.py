@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from dispersion.architectures import LayerPlan
 
 
-def numbers(layers: Iterable[LayerPlan]) -> dict[str, int]:
-    """Module → its number in `places.py`: its layer, or, where several stacks have layers of one
-    index, its place in the plan."""
+def numbers(layers: Iterable[LayerPlan]) -> dict[tuple[str, int], int]:
+    """(Module, layer) → its number in `places.py`: its layer, or, where several stacks have layers
+    of one index, its place in the plan."""
     found = [(layer.module, layer.layer) for layer in layers]
     if len({index for _, index in found}) == len(found):
-        return dict(found)
-    return {module: place for place, (module, _) in enumerate(found)}
+        return {each: each[1] for each in found}
+    return {each: place for place, each in enumerate(found)}

@@ -11,11 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """An attention module, the norm in front of it, and in cross-attention that of its keys."""
+    """An attention module and the norm in front of it.
+
+    Attributes:
+        module, norm: their paths within the model.
+        keys: in cross-attention the norm that keys are made of.
+        through: the linear map between norm and module, or None.
+    """
 
     module: str
     norm: str
     keys: str | None = None
+    through: str | None = None
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class Places:
         behind: whether `norm` stands at the end of a layer, and the next layer reads it.
         first: the norm that the first layer reads, within the model; None for that of the layer,
             or for none where `behind`.
+        first_map: the linear map between `first` and the first layer's attention, or None.
         base: the attribute of a model with a head that holds the bare model.
         query_norm: the norm of queries within the attention module.
         interleaved: whether neighbouring coordinates turn together.
@@ -43,6 +51,7 @@ class Places:
     norm: str | None = "input_layernorm"
     behind: bool = False
     first: str | None = None
+    first_map: str | None = None
     base: str = "model"
     query_norm: str = "q_norm"
     interleaved: bool = False
@@ -58,6 +67,11 @@ class Places:
         except AttributeError:
             return None
         return found if self.mark is None or hasattr(found, self.mark) else None
+
+    def map_of(self, model: Any, layer: int) -> Any | None:
+        """The linear map between the norm and the attention module, or None."""
+        path = self.listed[layer].through if self.listed else None if layer else self.first_map
+        return None if path is None else walk(model, path)
 
     def norm_of(self, model: Any, layer: int) -> Any | None:
         if self.listed:
@@ -106,13 +120,21 @@ def places(config: Any) -> Places:
     if kind == "chameleon" and config.swin_norm:
         return Places(norm=None)
     if kind == "electra" and config.embedding_size != config.hidden_size:
-        return replace(BERT, first=None, base="electra")
+        return replace(BERT, first_map="embeddings_project", base="electra")
     if kind == "falcon":
         two = config.new_decoder_architecture and config.num_ln_in_parallel_attn in (None, 2)
         norm = "ln_attn" if two else "input_layernorm"
         return replace(BLOOM, norm=norm)
     if kind == "whisper":
         return Places(listed=tuple(whisper(config)))
+    if kind == "siglip_vision_model" and config.vision_use_head:
+        return Places(listed=tuple(pooled(config)), base="vision_model")
+    if kind == "longcat_flash":
+        return Places(listed=tuple(longcat(config)))
+    if kind == "t5" and config.is_encoder_decoder:
+        return Places(listed=tuple(t5(config)))
+    if kind == "albert":
+        return Places(listed=tuple(albert(config)), base="albert")
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
     return PLACES.get(kind, Places())
@@ -129,6 +151,46 @@ def whisper(config: Any) -> Iterator[Place]:
         yield Place(
             f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
         )
+
+
+def longcat(config: Any) -> Iterator[Place]:
+    """Two attentions in each layer."""
+    for i in range(config.num_layers):
+        for j in range(2):
+            yield Place(f"layers.{i}.self_attn.{j}", f"layers.{i}.input_layernorm.{j}")
+
+
+def pooled(config: Any) -> Iterator[Place]:
+    """The layers, then the head whose query is a learned probe."""
+    for i in range(config.num_hidden_layers):
+        root = f"encoder.layers.{i}."
+        yield Place(f"{root}self_attn", f"{root}layer_norm1")
+    yield Place("head.attention", "post_layernorm", keys="post_layernorm")
+
+
+def t5(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
+    for i in range(config.num_layers):
+        root = f"encoder.block.{i}.layer.0."
+        yield Place(f"{root}SelfAttention", f"{root}layer_norm")
+    for i in range(config.num_decoder_layers):
+        root = f"decoder.block.{i}.layer."
+        yield Place(f"{root}0.SelfAttention", f"{root}0.layer_norm")
+        yield Place(
+            f"{root}1.EncDecAttention", f"{root}1.layer_norm", keys="encoder.final_layer_norm"
+        )
+
+
+def albert(config: Any) -> Iterator[Place]:
+    """The blocks as they run; several layers run the same one."""
+    before = "embeddings.LayerNorm"
+    for i in range(config.num_hidden_layers):
+        group = int(i / (config.num_hidden_layers / config.num_hidden_groups))
+        for j in range(config.inner_group_num):
+            root = f"encoder.albert_layer_groups.{group}.albert_layers.{j}."
+            first = "encoder.embedding_hidden_mapping_in" if i == j == 0 else None
+            yield Place(f"{root}attention", before, through=first)
+            before = f"{root}full_layer_layer_norm"
 
 
 TWO_TOWERS = ("clip", "siglip")
@@ -153,6 +215,7 @@ PLACES = {
     "codegen": replace(GPT, interleaved=True),
     "cohere": NEIGHBOURS,
     "cohere2": NEIGHBOURS,
+    "cohere2_moe": NEIGHBOURS,
     "dbrx": Places(
         layers="blocks",
         attention="norm_attn_norm.attn",
@@ -171,6 +234,7 @@ PLACES = {
     "electra": replace(BERT, base="electra"),
     "ernie4_5": NEIGHBOURS,
     "ernie4_5_moe": NEIGHBOURS,
+    "esmc": Places(base="esmc"),
     "esm": replace(BERT, norm="attention.LayerNorm", behind=False, first=None, base="esm"),
     "glm": NEIGHBOURS,
     "glm4": NEIGHBOURS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,13 @@ import transformers
 from biases import answer, arguments, biases
 from places import TWO_TOWERS, Places, places, walk
 from torch import Tensor
-from transformers import AttentionInterface, AutoConfig, AutoModel, SiglipTextModel
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModel,
+    SiglipTextModel,
+    Step3p7TextModel,
+)
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
 if TYPE_CHECKING:
@@ -30,6 +37,9 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
+GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
+UNKNOWN = {"siglip_text_model": SiglipTextModel, "step3p5": Step3p7TextModel}  # to AutoModel
+LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
 RAW_SCALE = 1000.0  # raw states are this many times larger than needed, so that ε does not matter
 _calls: list[dict[str, Any]] = []  # in the order in which attention was reached
 
@@ -102,8 +112,7 @@ class Real:
             config.attn_config.clip_qkv = math.inf  # its code cannot run without a limit
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # The one class of ours that AutoModel does not know.
-            kind = SiglipTextModel if config.model_type == "siglip_text_model" else AutoModel
+            kind = UNKNOWN.get(config.model_type, AutoModel)
             model = kind.from_pretrained(folder, config=config, dtype=dtype)
         model = getattr(model, "language_model", model)  # beside a tower for images
         if hasattr(model.config, "num_experts_per_tok"):
@@ -161,6 +170,8 @@ class Real:
 
     def heads_in(self, layer: int) -> int:
         """Query heads of one layer."""
+        if self.kind == "step3p5":
+            return int(self.config.per_layer_config[layer].num_attention_heads)
         listed = getattr(self.config, "num_attention_heads_per_layer", None)
         return listed[layer] if listed else self.heads
 
@@ -200,7 +211,7 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in ("llama4_text", "ministral3", "hunyuan_v1_dense")
+        return self.rotary and self.kind not in (*GROWING, "hunyuan_v1_dense")
 
     @property
     def inside(self) -> bool:
@@ -227,7 +238,7 @@ class Real:
         size = getattr(self.attention(layer), "head_dim", None) or self.width // self.heads
         rope = getattr(self.config, "rope_parameters", None) or {}
         kinds = getattr(self.config, "layer_types", None)
-        rope = rope.get(kinds[layer], rope) if kinds else rope
+        rope = (rope.get(kinds[layer], rope) if kinds else rope) or {}
         absent = 0.334 if self.config.model_type == "mimo_v2_flash" else 1.0
         turned = int(size * rope.get("partial_rotary_factor", absent))
         if not rope:
@@ -254,10 +265,12 @@ class Real:
         """Whether positions turn queries and keys: at another position they differ."""
         if not self.rotary:
             return False
-        states = self.states(layer, torch.eye(self.width)[:1]).unsqueeze(0)
+        count = 1 + self.crosses(layer)
+        states = self.states(layer, torch.eye(self.raw_width(layer))[:count]).unsqueeze(0)
         with torch.no_grad():
             at = [
-                self.call(layer, states, self.rotation(layer, torch.tensor([[p]]))) for p in (0, 1)
+                self.call(layer, states, self.rotation(layer, torch.full((1, count), p)))
+                for p in (0, 1)
             ]
         return not torch.equal(at[0]["query"], at[1]["query"])
 
@@ -273,14 +286,45 @@ class Real:
         """The norm whose output the attention module reads; None where there is none."""
         return self.places.norm_of(self.model, layer)
 
+    def owner(self, layer: int) -> int | None:
+        """The earlier layer whose keys a layer reads, or None for its own."""
+        shared = getattr(self.config, "num_kv_shared_layers", 0)
+        first = self.config.num_hidden_layers - shared if shared else layer + 1
+        if layer < first:
+            return None
+        types = self.config.layer_types
+        return max(i for i in range(first) if types[i] == types[layer])
+
     def key_norm(self, layer: int) -> Any | None:
-        """The norm of another stack whose output keys are made of (cross-attention), or None."""
+        """The norm of another stack or layer whose output keys are made of, or None."""
+        if (owner := self.owner(layer)) is not None:
+            return self.norm(owner)
         place = self.places.listed[layer].keys if self.places.listed else None
         return None if place is None else walk(self.model, place)
+
+    def through(self, layer: int) -> Any | None:
+        """The linear map between the norm and the attention module, or None."""
+        return self.places.map_of(self.model, layer)
+
+    def raw_width(self, layer: int) -> int:
+        """The size of what the norm in front of a layer reads."""
+        through = self.through(layer)
+        return self.width if through is None else int(through.in_features)
+
+    def pools(self, layer: int) -> bool:
+        """Whether the query is a learned probe's, whatever the states."""
+        return isinstance(self.attention(layer), torch.nn.MultiheadAttention)
 
     def crosses(self, layer: int) -> bool:
         """Whether the last of a sequence of states is the query's and none of the keys'."""
         return self.key_norm(layer) is not None
+
+    def where_in(self, layer: int, states: int) -> Tensor:
+        """Positions of so many states; the query's is the last key's where layers share keys."""
+        found = torch.arange(states)
+        if self.owner(layer) is not None:
+            found[-1] -= 1
+        return found
 
     def keys(self, layer: int, states: Any) -> int:
         """How many keys there are in so many states."""
@@ -294,13 +338,15 @@ class Real:
     def states(self, layer: int, directions: Tensor) -> Tensor:
         """Inputs of the attention module, from directions of raw hidden states (any length)."""
         raw = directions / directions.norm(dim=-1, keepdim=True)
-        raw = raw * (RAW_SCALE * self.width**0.5)
-        norm = self.norm(layer)
+        raw = raw * (RAW_SCALE * raw.shape[-1] ** 0.5)
+        norm, through = self.norm(layer), self.through(layer)
         if norm is None:
             return raw
         with self._precision():
             if (other := self.key_norm(layer)) is not None:
                 return torch.cat((other(raw[..., :-1, :]), norm(raw[..., -1:, :])), dim=-2)
+            if through is not None:
+                return through(norm(raw))
             return norm(raw) * getattr(self.config, "attention_in_multiplier", 1.0)
 
     def rotation(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor] | Tensor | None:
@@ -312,14 +358,14 @@ class Real:
         self.where = positions
         if self.biased:
             with self._precision():
-                return biases(self, positions)
+                return biases(self, positions, layer)
         if not self.rotary:
             return None
         if self.inside:
             return positions
         dummy = torch.zeros(1, dtype=self.dtype)
         thetas = getattr(self.config, "layer_rope_theta", None)
-        if thetas and not thetas[layer]:
+        if (thetas and not thetas[layer]) or self.rests(layer):
             return None
         if thetas and hasattr(self.model, "rotary_embs"):
             return self._based(thetas[layer], positions)
@@ -327,6 +373,14 @@ class Real:
         args = (self.config.layer_types[layer],) if kinds else ()
         with self._precision():
             return self.rope(dummy, positions, *args)
+
+    def rests(self, layer: int) -> bool:
+        """Whether the model gives a layer no rotation, by its type."""
+        if self.kind == "lara_mini":
+            return bool(self.config.layer_types[layer] != "sliding_attention")
+        if self.kind == "beam":
+            return self.config.rope_parameters[self.config.layer_types[layer]] is None
+        return False
 
     def _based(self, theta: float, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of the one module among several that has this base."""
@@ -348,6 +402,11 @@ class Real:
 
         With `implementation="eager"` it returns the module's own attention weights instead.
         """
+        if self.pools(layer):
+            keys = states[:, :-1]
+            asked = self.model.head.probe.expand(len(keys), 1, -1)
+            weights = self.attention(layer)(asked, keys, keys, average_attn_weights=False)[1]
+            return weights if implementation == "eager" else {"logits": weights[:, :, -1].log()}
         if self.biased:
             return self._biased_call(layer, states, rotation, eager=implementation == "eager")
         kwargs: dict[str, Any] = {"attention_mask": mask}
@@ -357,15 +416,28 @@ class Real:
             kwargs["position_ids"] = rotation
         elif rotation is not None or hasattr(self.model, "rotary_emb"):  # None is an answer too
             kwargs["position_embeddings"] = rotation
-        if self.kind == "ministral3":
+        if self.kind in ("ministral3", "mistral4"):
             kwargs["position_ids"] = self.where
+        if self.kind == "beam" and rotation is None and self.where is not None:
+            module = sys.modules[type(self.model).__module__]
+            with self._precision():
+                kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
         if self.kind == "falcon":
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
                 kwargs["attention_mask"] = torch.zeros(1, 1, 1, states.shape[1], dtype=self.dtype)
-        if self.crosses(layer):
+        if (owner := self.owner(layer)) is not None:
+            assert isinstance(rotation, tuple)
+            keys, query = (tuple(x[:, part] for x in rotation) for part in LAST)
+            with self._precision(), self._recording(recorded=True):
+                own = {**kwargs, "position_embeddings": keys, "attention_mask": None}
+                self.attention(owner)(states[:, :-1], **own)
+            _calls.clear()
+            kwargs["position_embeddings"], states = query, states[:, -1:]
+            kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
+        elif self.crosses(layer):
             kwargs["key_value_states"], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
@@ -380,7 +452,8 @@ class Real:
         with self._precision(), self._recording(not eager):
             if self.kind == "t5":  # its encoder has a config of its own
                 attention.config._attn_implementation = self.config._attn_implementation
-            output = attention(states, **arguments(self, bias, states, layer, eager=eager))
+            own = states[:, -1:] if self.crosses(layer) else states
+            output = attention(own, **arguments(self, bias, states, layer, eager=eager))
         found = answer(self, bias, output, _calls, eager=eager)
         _calls.clear()
         return found

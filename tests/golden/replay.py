@@ -30,12 +30,12 @@ def replay(
     """
     torch.set_default_dtype(torch.float64)
     states = torch.as_tensor(np.asarray(states, dtype=np.float64))
-    where = (
-        torch.arange(len(states)) if positions is None else torch.as_tensor(np.asarray(positions))
-    )
     out: dict[str, Any] = {}
     for name, dtype in (("float64", torch.float64), ("float32", torch.float32)):
         real = Real.open(folder, exact=name == "float64", dtype=dtype)
+        where = real.where_in(layer, len(states))
+        if positions is not None:
+            where = torch.as_tensor(np.asarray(positions))
         rotation = real.rotation(layer, where.unsqueeze(0))
         inputs = states.to(dtype).unsqueeze(0)
         with torch.no_grad():

@@ -10,10 +10,10 @@ from dispersion.architectures.ledger import account
 from dispersion.architectures.plans import LayerPlan, Plan
 from dispersion.architectures.quantised import packed_modules
 from dispersion.checkpoint.text import shown
-from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
+from dispersion.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from dispersion.architectures.attention import Attention
     from dispersion.architectures.ledger import Naming
@@ -35,7 +35,8 @@ def assemble(
     position_table: str | None = None,
     position_rows: int | None = None,
     without: frozenset[int] = frozenset(),
-    unread: Mapping[int, str] | None = None,
+    sharing: Collection[int] = (),
+    behind: Callable[[str], Attention | None] | None = None,
 ) -> Plan:
     """Describe every layer asked for, check shapes, account for all tensors.
 
@@ -52,7 +53,8 @@ def assemble(
         position_table: that table's name behind the prefix.
         position_rows: its rows, where not all of them are positions of tokens.
         without: layers that have no softmax attention.
-        unread: layers whose attention is refused, and why.
+        sharing: layers whose keys are those of another layer, so that none of their own is read.
+        behind: from the prefix to attention behind the last layer, read with it; or None.
 
     Raises:
         ArgumentError: a layer asked for does not exist, or none of them has softmax attention.
@@ -73,11 +75,9 @@ def assemble(
             f"{', '.join(map(str, attending))}."
         )
         raise ArgumentError(msg)
-    unread = {i: why for i, why in (unread or {}).items() if i in wanted}
-    attentions = [describe(prefix, i) for i in wanted if i not in unread]
-    if not attentions:
-        msg = f"layers must name a layer that can be read. Got none: {next(iter(unread.values()))}."
-        raise UnsupportedError(msg)
+    attentions = [describe(prefix, i) for i in wanted]
+    if behind is not None and layers - 1 in wanted and (last := behind(prefix)) is not None:
+        attentions.append(last)
     packed = check_tensors(checkpoint, attentions)
     if position_table is not None:
         rows = learned_positions if position_rows is None else position_rows
@@ -90,7 +90,7 @@ def assemble(
         already=packed,
         quantised=is_quantised(checkpoint),
         without=without,
-        unread=unread,
+        sharing=sharing,
         past=layers,
     )
     return Plan(

@@ -15,6 +15,7 @@ from dispersion.checkpoint.text import shown
 from dispersion.clipping import clipped_head
 from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.head import ONE, BallImage, Head
+from dispersion.mapped import mapped_ball
 from dispersion.norms import projection_ball, qk_norm_ball
 from dispersion.reach import QKNorm, Reach
 from dispersion.rows import scaled_rows
@@ -87,6 +88,21 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Through:
+    """A linear map between the input norm and the projections.
+
+    Attributes:
+        weight: tensor of shape [width, inner].
+        bias: tensor of shape [width], or None.
+        inner: coordinates of the norm.
+    """
+
+    weight: str
+    bias: str | None
+    inner: int
+
+
+@dataclass(frozen=True)
 class Attention:
     """One layer's attention.
 
@@ -105,7 +121,10 @@ class Attention:
         position_bias: from a query head's index to what positions add to its logits, or None.
         embedding: the token embedding that enters this layer, or None for layers after the first.
         key_input: the norm whose output keys read where they come from another stack
-            (cross-attention), which `causal` then has nothing to say about; None for `input_norm`.
+            (cross-attention, which `causal` then has nothing to say about) or from another layer;
+            None for `input_norm`.
+        shares_keys: whether `key_input` is another layer's, whose keys stand at the same positions.
+        through: the map between `input_norm` and the projections, or None.
         The other fields are those of `Head`.
     """
 
@@ -133,8 +152,15 @@ class Attention:
     known_inputs: bool = True
     embedding: EmbeddingInput | None = None
     key_input: Norm | None = None
+    shares_keys: bool = False
+    through: Through | None = None
 
     def __post_init__(self) -> None:
+        if self.through is not None:
+            plain = self.key_input is None and self.input_factor == 1
+            normed = self.query.norm or self.key.norm or self.input_norm is None
+            assert plain
+            assert not normed
         if self.clip is not None and self.rotated_factor != ONE:
             # The factor would come before the clamp, which models apply first.
             msg = (
@@ -162,8 +188,13 @@ class Attention:
                 shapes |= found
         if self.sinks is not None:
             shapes[self.sinks] = (self.query.heads,)
+        if self.through is not None:
+            shapes[self.through.weight] = (self.width, self.through.inner)
+            if self.through.bias is not None:
+                shapes[self.through.bias] = (self.width,)
+        inner = self.width if self.through is None else self.through.inner
         for norm in (self.input_norm, self.key_input):
-            shapes |= _norm_shapes(norm, self.width)
+            shapes |= _norm_shapes(norm, inner)
         return shapes
 
     def heads(self, checkpoint: Checkpoint) -> Iterator[tuple[int, int, Head]]:
@@ -224,10 +255,11 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
                 window=attention.window,
                 chunked=attention.chunked,
                 causal=attention.causal,
-                self_attention=attention.key_input is None,
+                self_attention=attention.key_input is None or attention.shares_keys,
                 bias=None if attention.position_bias is None else attention.position_bias(head),
                 growth=attention.growth,
                 reach=_reach(
+                    checkpoint,
                     attention,
                     (norm, key_side),
                     _qk_norm(checkpoint, attention, attention.query, head),
@@ -299,6 +331,15 @@ def _ball(
         )
     if before is None:
         return None
+    if attention.through is not None:
+        return mapped_ball(
+            weight,
+            *_map(checkpoint, attention.through),
+            norm=before.kind,
+            gain=vectors[0],
+            norm_bias=vectors[1],
+            bias=bias,
+        )
     return projection_ball(
         weight,
         norm=before.kind,
@@ -307,6 +348,14 @@ def _ball(
         norm_bias=vectors[1],
         bias=bias,
     )
+
+
+def _map(checkpoint: Checkpoint, through: Through) -> tuple[Vector, Vector | None]:
+    """The map's stored matrix and bias."""
+    shift = None
+    if through.bias is not None:
+        shift = to_float64(checkpoint.read(through.bias), tensor=through.bias)
+    return to_float64(checkpoint.read(through.weight), tensor=through.weight), shift
 
 
 def _query(
@@ -341,6 +390,7 @@ def _qk_norm(
 
 
 def _reach(
+    checkpoint: Checkpoint,
     attention: Attention,
     vectors: tuple[Vectors, Vectors],
     query_norm: QKNorm | None,
@@ -348,10 +398,21 @@ def _reach(
 ) -> Reach:
     factor = attention.input_factor
     reach = _states(attention.width, attention.input_norm, vectors[0], factor)
+    if attention.through is not None:
+        reach = _mapped(checkpoint, attention, reach)
     if attention.key_input is None:
         return replace(reach, query_norm=query_norm, key_norm=key_norm)
     keys = _states(attention.width, attention.key_input, vectors[1], factor)
     return replace(reach, query_norm=query_norm, keys=replace(keys, key_norm=key_norm))
+
+
+def _mapped(checkpoint: Checkpoint, attention: Attention, reach: Reach) -> Reach:
+    """The states behind the map, from those behind the norm."""
+    assert attention.through is not None
+    matrix, shift = _map(checkpoint, attention.through)
+    bias = shift if reach.bias is None else matrix @ reach.bias + (0.0 if shift is None else shift)
+    radius = math.sqrt(attention.through.inner)
+    return replace(reach, through=matrix, bias=bias, radius=radius)
 
 
 def _states(width: int, norm: Norm | None, vectors: Vectors, factor: float) -> Reach:

@@ -17,7 +17,7 @@ from dispersion.head import ONE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dispersion.architectures.attention import Norm
+    from dispersion.architectures.attention import Attention, Norm
     from dispersion.architectures.layouts import Layout
     from dispersion.architectures.plans import Plan
     from dispersion.architectures.rotations import Rotation
@@ -76,7 +76,8 @@ class Blocks:
             the layer before it.
         first_norm: the norm that the first layer reads, outside the layers; None for `norm` of the
             layer itself, or none where `post_norm`.
-        first_refused: why the first layer cannot be read, or None.
+        first_map: the linear map behind `first_norm`, outside the layers, and the coordinates of
+            that norm; or None.
         qk_norm: the QK norm, its names within the module with {side} for q and k; or None.
         qk_eps: its ε where it is not that of the other norms.
         eps: ε of the norms where `eps_key` is absent from the config, or None of that key.
@@ -96,6 +97,7 @@ class Blocks:
         types: name of the table of token types without the prefix, or None.
         token_scale: encloses the factor on token rows.
         zeroed: the token id whose row counts as zeros, or None.
+        behind: from the reader and the prefix to attention behind the last layer; or None.
         vary: from a config and the description to the one that the config asks for; raises where
             the config asks for what is not covered.
     """
@@ -120,7 +122,7 @@ class Blocks:
     norm_parts: tuple[Literal["weight", "bias"], ...] = ("weight", "bias")
     post_norm: bool = False
     first_norm: str | None = None
-    first_refused: str | None = None
+    first_map: tuple[str, int] | None = None
     qk_norm: Norm | None = None
     qk_eps: float | None = None
     eps: float = 1e-5
@@ -140,6 +142,7 @@ class Blocks:
     types: str | None = None
     token_scale: Enclosure = ONE
     zeroed: int | None = None
+    behind: Callable[[BlocksReader, str], Attention | None] | None = None
     vary: Callable[[Mapping[str, Any], Blocks], Blocks] | None = None
 
     def family(

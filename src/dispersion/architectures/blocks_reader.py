@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.assemble import assemble, split
-from dispersion.architectures.attention import Attention, Norm, Projection
+from dispersion.architectures.attention import Attention, Norm, Projection, Through
 from dispersion.architectures.ledger import MOST_LAYERS, Naming
 from dispersion.architectures.scales import inverse_root, times
 from dispersion.checkpoint.text import shown
@@ -15,7 +14,6 @@ from dispersion.config import flag, integer, positive
 from dispersion.embedding import EmbeddingInput
 from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.head import ONE
-from dispersion.results import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +59,7 @@ class BlocksReader:
     def plan(self, name: str, asked: frozenset[int] | None) -> Plan:
         rules = self.rules
         learned = None if rules.table is None else self.positions
-        found = assemble(
+        return assemble(
             self.checkpoint,
             self.naming,
             self._attention,
@@ -73,12 +71,8 @@ class BlocksReader:
             learned_positions=learned,
             position_table=rules.table,
             position_rows=None if learned is None else learned + rules.table_before,
+            behind=None if rules.behind is None else partial(rules.behind, self),
         )
-        if rules.first_refused is None:
-            return found
-        first = tuple(Refused(p.module, rules.first_refused) for p in found.layers if not p.layer)
-        rest = tuple(p for p in found.layers if p.layer)
-        return replace(found, layers=rest, refused=(*first, *found.refused))
 
     def _head_dim(self, width_key: str, heads_key: str) -> int:
         stated = self.config.get("head_dim")
@@ -151,6 +145,7 @@ class BlocksReader:
             position_bias=None if bias is None else partial(bias, self.heads, scale),
             clip=rules.clip,
             embedding=None if layer else self._embedding(prefix),
+            through=None if layer else self._first_map(prefix),
         )
 
     def _projections(self, module: str) -> tuple[Projection, Projection]:
@@ -192,14 +187,21 @@ class BlocksReader:
         )
         return Norm(rules.norm_kind, gain, bias)
 
+    def _first_map(self, prefix: str) -> Through | None:
+        if self.rules.first_map is None:
+            return None
+        name, inner = self.rules.first_map
+        return Through(f"{prefix}{name}.weight", f"{prefix}{name}.bias", inner)
+
     def _embedding(self, prefix: str) -> EmbeddingInput | None:
         rules = self.rules
         if rules.tokens is None:
             return None
+        first = self._first_map(prefix)
         return EmbeddingInput(
             source=self.checkpoint,
             tokens=prefix + rules.tokens,
-            width=self.width,
+            width=self.width if first is None else first.inner,
             eps=self.eps,
             positions=None if rules.table is None else prefix + rules.table,
             types=None if rules.types is None else prefix + rules.types,

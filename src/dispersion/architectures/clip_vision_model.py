@@ -8,6 +8,7 @@ from dispersion.architectures.ledger import EMBEDDING
 BLOCKS = replace(
     siglip.BLOCKS,
     eps=1e-5,
+    behind=None,
     outside={**siglip.BLOCKS.outside, r"pre_layrnorm\.(weight|bias)": EMBEDDING},
 )
 

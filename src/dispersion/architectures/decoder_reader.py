@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger, windows
@@ -22,7 +23,7 @@ from dispersion.checkpoint.text import shown
 from dispersion.config import flag, integer, positive
 from dispersion.embedding import EmbeddingInput
 from dispersion.enclosure import Enclosure
-from dispersion.errors import UnsupportedError
+from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.head import ONE
 from dispersion.rotary import rotary_from_config
 
@@ -123,16 +124,23 @@ class Reader:
             asked=asked,
             facts={"max_positions": self.max_positions},
             without=frozenset(i for i, kind in enumerate(self.kinds) if not kind.attends),
-            unread=self._unread(),
+            sharing=self.owners,
         )
 
-    def _unread(self) -> dict[int, str]:
-        """Layers whose keys come from states of another layer."""
+    @cached_property
+    def owners(self) -> dict[int, int]:
+        """Layers that read the keys of another layer, and which."""
         shared = {} if self.rules.shared is None else self.rules.shared(self.config, self.kinds)
-        return {
-            layer: f"its keys are those of layer {owner}, made from other states than its queries"
-            for layer, owner in shared.items()
-        }
+        for layer, owner in shared.items():
+            mine, other = self.sizes[layer], self.sizes[owner]
+            if (mine.key_heads, mine.head_dim) != (other.key_heads, other.head_dim):
+                msg = (
+                    f"layer {layer} reads the keys of layer {owner} and must have as many key "
+                    f"heads of the same size. Got {mine.key_heads} of {mine.head_dim} and "
+                    f"{other.key_heads} of {other.head_dim} from config.json."
+                )
+                raise CheckpointError(msg)
+        return dict(shared)
 
     def _head_dim(self) -> int:
         absent = self.rules.head_dim if "head_dim" not in self.config else None
@@ -238,6 +246,9 @@ class Reader:
         module = f"{root}{rules.module}"
         rotary, window = self._rotary(kind, sizes.head_dim), kind.window
         query, key = self._projections(f"{module}.", sizes, kind)
+        owner = self.owners.get(layer)
+        if owner is not None:
+            _, key = self._projections(f"{prefix}layers.{owner}.{rules.module}.", sizes, kind)
         plain = self._scale(sizes.head_dim)
         scale, rotated_factor = with_factor(plain, rotary)
         after = rules.qk_after and query.norm is not None
@@ -265,6 +276,10 @@ class Reader:
             # with it: for such a head no bound may turn anything. Without a gain, norm and
             # rotation commute.
             rotary=None if after and rules.qk_gain else rotary,
+            key_input=None
+            if owner is None
+            else self._input_norm(f"{prefix}layers.{owner}.{rules.input_norm}."),
+            shares_keys=owner is not None,
             known_inputs=not (after and rules.qk_gain and rotary is not None),
             growth=None if rules.growth is None else rules.growth(self.config, kind),
             chunked=kind.chunked,
@@ -319,7 +334,7 @@ class Reader:
         switched = key is None or flag(self.config, key, default=absent)
         if rules.qk_norm == "none" or not switched or (rules.qk_turned and not kind.rotates):
             return None
-        return Norm("rms", gain if rules.qk_gain else None, gain_offset=self.gain_offset)
+        return Norm(rules.qk_kind, gain if rules.qk_gain else None, gain_offset=self.gain_offset)
 
     def _embedding(self, prefix: str) -> EmbeddingInput:
         scale = ONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dispersion.architectures import bert
+from dispersion.architectures import bert, ledger
 from dispersion.architectures.blocks import Blocks
 from dispersion.checkpoint.text import shown
 from dispersion.config import integer
@@ -22,10 +22,10 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
         got = shown(repr(kind))
         msg = f"position_embedding_type must be absolute for electra. Got {got}: not supported."
         raise UnsupportedError(msg)
-    if integer(config, "embedding_size", 128) == integer(config, "hidden_size", 256):
+    size = integer(config, "embedding_size", 128)
+    if size == integer(config, "hidden_size", 256):
         return blocks
-    reason = "it reads embeddings_project of the embeddings' norm, which is not supported"
-    return replace(blocks, first_norm=None, first_refused=reason, tokens=None)
+    return replace(blocks, first_map=("embeddings_project", size))
 
 
 FAMILY = Blocks(
@@ -46,8 +46,8 @@ FAMILY = Blocks(
     inside=bert.NAMING.inside,
     outside={
         **bert.NAMING.outside,
-        r"embeddings_project\.(weight|bias)": "projects embeddings",
+        r"embeddings_project\.(weight|bias)": ledger.UNASKED,
         r"(discriminator|generator)_.+": "output head",
     },
     refused=bert.NAMING.refused or {},
-).family("electra", "Electra", "as bert; layer 0 is refused where embeddings are projected first")
+).family("electra", "Electra", "as bert; layer 0 may read a projection of narrower embeddings")

@@ -25,6 +25,6 @@ FAMILY = Decoder(
 ).family(
     "gemma3n_text",
     "Gemma3n",
-    "headwise QK norm, no logit scale; layers with shared keys are refused",
+    "headwise QK norm, no logit scale; the last layers read keys of earlier ones",
     nested=("gemma3n",),
 )

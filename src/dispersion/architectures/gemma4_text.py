@@ -99,7 +99,7 @@ FAMILY = replace(
     RULES.family(
         "gemma4_text",
         "Gemma4",
-        "headwise QK norm, no logit scale, larger heads on full layers; shared keys are refused",
+        "headwise QK norm, no logit scale, larger heads on full layers, keys of earlier layers",
         nested=("gemma4",),
     ),
     read=read,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dispersion.architectures.attention import Attention
 from dispersion.checkpoint import to_float64
-from dispersion.head import Head
+from dispersion.head import ONE, Head
 from dispersion.latent import best_share, joint_ball
 from dispersion.latent_witness import inner_head, small_states
 from dispersion.norms import projection_ball
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dispersion.checkpoint import Checkpoint
+    from dispersion.enclosure import Enclosure
 
     Vector = NDArray[np.float64]
 
@@ -44,6 +45,8 @@ class LatentAttention(Attention):
         latent: tensor W_kva of shape [rank + rotated, width].
         latent_bias, latent_gain: its bias or None, and the gain of the norm of its first rows.
         query_latent, query_latent_bias, query_latent_gain: the same for queries, or None.
+        key_factor: encloses a factor of the unrotated part of keys. One of queries, all of whose
+            coordinates it multiplies, is in `scale`.
     """
 
     rank: int = 0
@@ -56,6 +59,7 @@ class LatentAttention(Attention):
     query_latent: str = ""
     query_latent_bias: str | None = None
     query_latent_gain: str = ""
+    key_factor: Enclosure = ONE
 
     @property
     def rotated(self) -> int:
@@ -136,9 +140,10 @@ class LatentAttention(Attention):
             query = scaled_rows(query, self.rotary.pairs.ravel(), self.rotated_factor)
             part = slice(head * stride, head * stride + self.still)
             plain = projection_ball(need(self.key.weight, part), norm="rms", gain=latent_gain)
+            plain = scaled_rows(plain, range(self.still), self.key_factor)
             key = joint_ball(plain, turned, best_share(query, plain, turned, pairs), cap=CAP)
             inner = None
-            if small is not None:
+            if small is not None and self.growth is None:
                 inner = inner_head(
                     query,
                     plain,
@@ -157,6 +162,7 @@ class LatentAttention(Attention):
                     scale=self.scale,
                     rotary=self.rotary,
                     causal=self.causal,
+                    growth=self.growth,
                     inner=inner,
                 ),
             )

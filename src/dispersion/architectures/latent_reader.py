@@ -19,9 +19,10 @@ from dispersion.errors import CheckpointError
 from dispersion.rotary import RopeRule, Rotary, rotary_from_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dispersion.checkpoint import Checkpoint
+    from dispersion.growth import Growth
 
     Config = Mapping[str, Any]
 
@@ -37,11 +38,13 @@ class Latent:
         interleaved: whether they are, where there is no such key.
         value_dim_absent: whether values have hidden_size / heads coordinates where `v_head_dim` is
             absent or null.
+        growth: what positions multiply queries by, or None.
     """
 
     interleave_key: str | None = None
     interleaved: bool = True
     value_dim_absent: bool = False
+    growth: Callable[[Config], Growth] | None = None
 
     def family(
         self, name: str, model_types: tuple[str, ...], class_prefix: str, notes: str
@@ -49,14 +52,46 @@ class Latent:
         """The family of this description."""
 
         def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
-            return _read(self, name, checkpoint, layers)
+            return self.read(name, checkpoint, layers)
 
         return Family(name, model_types, (class_prefix,), notes, read)
+
+    def read(self, name: str, checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
+        """The plan of a checkpoint of a family with this name."""
+        return _read(self, name, checkpoint, asked)
 
 
 def _read(rules: Latent, name: str, checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     config = checkpoint.config
     layers = integer(config, "num_hidden_layers", maximum=MOST_LAYERS)
+    one = layer_of(rules, config)
+    # Layers behind the last one predict further tokens; the model's own pass does not run them.
+    further = integer(config, "num_nextn_predict_layers", 0, minimum=0)
+
+    def describe(prefix: str, layer: int) -> LatentAttention:
+        root = f"{prefix}layers.{layer}."
+        return one(f"{root}self_attn", f"{root}input_layernorm.weight", layer)
+
+    return assemble(
+        checkpoint,
+        replace(NAMING, further_layers=further),
+        describe,
+        family=name,
+        layers=layers,
+        layers_key="num_hidden_layers",
+        asked=asked,
+        facts={"max_positions": stated_positions(config)},
+    )
+
+
+def stated_positions(config: Config) -> int | None:
+    """`max_position_embeddings` where the config has it."""
+    key = "max_position_embeddings"
+    return None if config.get(key) is None else integer(config, key)
+
+
+def layer_of(rules: Latent, config: Config) -> Callable[[str, str, int], LatentAttention]:
+    """From names of an attention module and of the norm in front of it, and a layer's index."""
     width, heads = integer(config, "hidden_size"), integer(config, "num_attention_heads")
     still, turned = integer(config, "qk_nope_head_dim"), integer(config, "qk_rope_head_dim")
     if "q_lora_rank" not in config:
@@ -74,25 +109,23 @@ def _read(rules: Latent, name: str, checkpoint: Checkpoint, asked: frozenset[int
     scale, rotated_factor = with_factor(inverse_root(still + turned), rotary)
     growth = stretch_factor(config, rotary)
     scale = times(scale, times(growth, growth))
-    stated = config.get("max_position_embeddings") is not None
-    # Layers behind the last one predict further tokens; the model's own pass does not run them.
-    further = integer(config, "num_nextn_predict_layers", 0, minimum=0)
 
-    def describe(prefix: str, layer: int) -> LatentAttention:
-        root = f"{prefix}layers.{layer}.self_attn."
+    def describe(module: str, norm: str, layer: int) -> LatentAttention:
+        root = f"{module}."
         query = f"{root}q_proj.weight" if query_rank is None else f"{root}q_b_proj.weight"
         return LatentAttention(
-            module=root[:-1],
+            module=module,
             layer=layer,
             width=width,
             head_dim=still + turned,
             query=Projection(query, None, heads),
             key=Projection(f"{root}kv_b_proj.weight", None, heads),
-            input_norm=Norm("rms", f"{prefix}layers.{layer}.input_layernorm.weight"),
+            input_norm=Norm("rms", norm),
             scale=scale,
             rotary=rotary,
             rotated_factor=rotated_factor,
             eps=LATENT_EPS,
+            growth=None if rules.growth is None else rules.growth(config),
             rank=rank,
             query_rank=query_rank,
             still=still,
@@ -105,16 +138,7 @@ def _read(rules: Latent, name: str, checkpoint: Checkpoint, asked: frozenset[int
             query_latent_gain=f"{root}q_a_layernorm.weight",
         )
 
-    return assemble(
-        checkpoint,
-        replace(NAMING, further_layers=further),
-        describe,
-        family=name,
-        layers=layers,
-        layers_key="num_hidden_layers",
-        asked=asked,
-        facts={"max_positions": integer(config, "max_position_embeddings") if stated else None},
-    )
+    return describe
 
 
 def _rotary(config: Config, rules: Latent, still: int, turned: int) -> Rotary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from dispersion.architectures.quantised import RUN_TIME, at_run_time, unpacked
@@ -31,6 +32,7 @@ OTHER = "not part of attention"
 UNASKED = "feeds no attention asked for"
 GATE = "gate on the output of attention"
 DRAFT = "draft layer for multi-token prediction"
+SHARED = "the layer reads the keys of an earlier one"
 WITHOUT_SOFTMAX = "layer without softmax attention"
 
 MOST_LAYERS = 100_000
@@ -41,6 +43,7 @@ _TELLING = re.compile(
     r"(^|[._])(q|k|qk|query|key|rotary|rope|sinks?|logit_scale)([._]|$)|norm|(^|[._])ln",
     re.IGNORECASE,
 )
+_KEY = re.compile(r"k_(proj\.(weight|bias)|norm\.weight)")
 _QUERY_OR_KEY = re.compile(r"[qk]_proj\.(weight|bias)")
 _FEED_FORWARD = re.compile(r"mlp|feed_forward|ffn|expert|moe", re.IGNORECASE)
 
@@ -141,14 +144,14 @@ def account(
     already: Mapping[str, str] | None = None,
     quantised: bool = False,
     without: Collection[int] = (),
-    unread: Mapping[int, str] | None = None,
+    sharing: Collection[int] = (),
     past: int | None = None,
 ) -> Account:
     """Sort names into used, skipped and refused, given the layers that were asked for.
 
     `already` are modules that are refused for what is known before: module → why. Where the config
     says that the model is `quantised`, scales of roundings at run time are skipped. `without` are
-    layers that have no softmax attention, `unread` says of others why their attention is refused,
+    layers that have no softmax attention, `sharing` those that read the keys of another layer,
     `past` is the number of layers of the model; what comes after them are draft layers.
 
     Of attentions in another stack, as well as of several in one layer, each is refused for its own
@@ -163,12 +166,17 @@ def account(
             asked.setdefault(attention.layer, []).append(attention)
         for name in attention.tensors:
             parents.setdefault(name.rpartition(".")[0], []).append(attention)
+
+    @cache
+    def within(module: str) -> list[Attention]:
+        """Attentions that read something of a module, whether their own or another layer's."""
+        return [a for a in attentions if any(t.startswith(f"{module}.") for t in a.tensors)]
+
     layer = re.compile(rf"^{re.escape(stack)}\.(\d+)\.(.+)$")
     skipped: Counter[tuple[str, str]] = Counter()
-    already, unread = already or {}, unread or {}
+    already = already or {}
     attending = (naming.module, *naming.near)
-    refused = {f"{prefix}{naming.stack}.{i}.{naming.module}": why for i, why in unread.items()}
-    refused |= already
+    refused = dict(already)
     for name in sorted(set(names) - used, key=_natural):
         match = layer.match(name)
         if match is None:
@@ -201,8 +209,8 @@ def account(
         reason = _match(naming.inside, unpacked(rest))
         if reason is None and quantised and at_run_time(rest):
             reason = RUN_TIME
-        if index in unread and not reason and any(rest.startswith(f"{m}.") for m in attending):
-            continue
+        if index in sharing and _KEY.fullmatch(unpacked(rest).removeprefix(f"{naming.module}.")):
+            reason = SHARED
         if reason is not None:
             skipped[pattern, reason] += 1
             continue
@@ -219,9 +227,11 @@ def account(
         near = any(rest.startswith(f"{m}.") for m in attending)
         elsewhere = _FEED_FORWARD.search(rest) or _attention_module(rest)
         telling = _TELLING.search(rest) and not elsewhere
-        if near or telling or name.rpartition(".")[0] in parents:
-            own = [a for a in asked[index] if name.startswith(f"{a.module}.")]
-            for attention in own or asked[index]:
+        readers = parents.get(name.rpartition(".")[0], [])
+        if near or telling or readers:
+            own = {a.module for a in asked[index] if name.startswith(f"{a.module}.")}
+            others = [a for module in own for a in within(module)]
+            for attention in [*readers, *others] or asked[index]:
                 refused.setdefault(attention.module, unknown(name))
         elif module := _attention_module(rest):
             whole = f"{stack}.{index}.{module}"

@@ -11,7 +11,7 @@ def _full(layer: int, layers: int) -> bool:
     return (layers - 1 - layer) % 4 == 0
 
 
-FAMILY = Decoder(
+RULES = Decoder(
     names={
         r"self_attn\.gate_proj\.weight": ledger.GATE,
         r"post_(attention|feedforward)_residual_gate\..+": ledger.AFTER,
@@ -26,4 +26,8 @@ FAMILY = Decoder(
     rope=RopeRule(theta=500000.0),
     window=still_where_zero(full_where(_full, absent=2048), "layer_rope_theta", _full),
     embedded=False,
-).family("muse_spark_text", "MuseSpark", "headwise QK norm without gains, a factor on queries")
+)
+
+FAMILY = RULES.family(
+    "muse_spark_text", "MuseSpark", "headwise QK norm without gains, a factor on queries"
+)

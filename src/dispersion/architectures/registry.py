@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     "afmoe",
+    "albert",
     "apertus",
     "arcee",
     "bert",
@@ -30,6 +31,7 @@ NAMES = (
     "codegen",
     "cohere",
     "cohere2",
+    "cohere2_moe",
     "dbrx",
     "deepseek_v2",
     "deepseek_v3",
@@ -72,6 +74,7 @@ NAMES = (
     "jais2",
     "kolibri1",
     "laguna",
+    "lara_mini",
     "lfm2",
     "lfm3",
     "llama",
@@ -116,6 +119,7 @@ NAMES = (
     "solar_open",
     "stablelm",
     "starcoder2",
+    "step3p5",
     "t5",
     "vaultgemma",
     "vit",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.windows import FULL, SLIDING, LayerKind, kinds_of, sliding_window
 from dispersion.checkpoint.text import shown
@@ -11,7 +11,7 @@ from dispersion.config import positive
 from dispersion.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dispersion.architectures.windows import Config, WindowRule
 
@@ -56,6 +56,24 @@ def still_unless_turned(rule: WindowRule) -> WindowRule:
         rope = config.get("rope_scaling") or config.get("rope_parameters")
         null = isinstance(rope, dict) and "rope_theta" in rope and rope["rope_theta"] is None
         return tuple(replace(k, rotates=not null) for k in rule(config, layers))
+
+    return still
+
+
+def still_where_null(rule: WindowRule, absent: Mapping[str, Any]) -> WindowRule:
+    """The layers of another rule; types with null in `rope_parameters` do not rotate.
+
+    `absent` is what stands for `rope_parameters` where the config has none.
+    """
+
+    def still(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        stated = config.get("rope_parameters")
+        rope = stated if isinstance(stated, dict) else absent
+        return tuple(
+            # A type that is not listed is a mistake, which the rotation's reader names.
+            replace(k, rotates=k.layer_type not in rope or rope[k.layer_type] is not None)
+            for k in rule(config, layers)
+        )
 
     return still
 

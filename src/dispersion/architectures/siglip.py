@@ -18,5 +18,5 @@ FAMILY = family(
             _ABSENT,
         ),
     ),
-    "both towers; attention that pools images is refused",
+    "both towers, and the head that pools images",
 )

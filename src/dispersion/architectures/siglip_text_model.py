@@ -10,6 +10,7 @@ BLOCKS = replace(
     table="embeddings.position_embedding.weight",
     positions_absent=64,
     tokens="embeddings.token_embedding.weight",
+    behind=None,
     outside={**siglip.BLOCKS.outside, r"head\.(weight|bias)": HEAD},
 )
 

@@ -1,18 +1,25 @@
 """T5: RMSNorm, logits without a scale, and a relative bias that all layers of a stack share.
 
-Encoder and decoder self-attention are read; cross-attention is refused by name, since its keys come
-from the encoder while its queries come from the decoder.
+Encoder, decoder and cross-attention are read. The latter's queries come from its own norm in the
+decoder, its keys from the norm at the encoder's end, so both are capped; it has no bias.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger
-from dispersion.architectures.assemble import assemble
-from dispersion.architectures.attention import Norm, Projection
+from dispersion.architectures.assemble import (
+    check_asked,
+    check_tensors,
+    is_quantised,
+    layer_plan,
+    read_facts,
+)
+from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.biased_attention import TableAttention
+from dispersion.architectures.ledger import Naming, account
 from dispersion.architectures.plans import Family, Plan
 from dispersion.config import integer
 from dispersion.errors import CheckpointError
@@ -23,96 +30,162 @@ if TYPE_CHECKING:
 
     from dispersion.checkpoint import Checkpoint
 
-_AFTER = {
-    r"layer\.0\.SelfAttention\.[vo]\.weight": ledger.VALUE,
-    r"layer\.[12]\.(DenseReluDense|mlp)\..+": ledger.FEED_FORWARD,
-    r"layer\.[12]\.layer_norm\.weight": ledger.AFTER,
-}
-_OUTSIDE = {
-    r"(encoder\.|decoder\.)?final_layer_norm\.weight": ledger.FINAL_NORM,
-    r"(.+\.)?(shared|embed_tokens)\.weight": ledger.EMBEDDING,
-    r"(.+\.)?lm_head\..+": ledger.HEAD,
-}
-_OTHER = "the other stack, read apart"
+SELF, CROSS = "layer.0.SelfAttention", "layer.1.EncDecAttention"
+ENCODER = Naming(
+    stack="encoder.block",
+    module=SELF,
+    near=("layer.0.layer_norm",),
+    inside={
+        r"layer\.0\.SelfAttention\.[vo]\.weight": ledger.VALUE,
+        r"layer\.1\.(DenseReluDense|mlp)\..+": ledger.FEED_FORWARD,
+        r"layer\.1\.layer_norm\.weight": ledger.AFTER,
+    },
+    outside={r"encoder\.final_layer_norm\.weight": ledger.FINAL_NORM},
+)
+DECODER = Naming(
+    stack="decoder.block",
+    module=SELF,
+    near=("layer.0.layer_norm", CROSS, "layer.1.layer_norm"),
+    inside={
+        r"layer\.0\.SelfAttention\.[vo]\.weight": ledger.VALUE,
+        r"layer\.1\.EncDecAttention\.[vo]\.weight": ledger.VALUE,
+        r"layer\.1\.EncDecAttention\.relative_attention_bias\.weight": "no model adds it",
+        r"layer\.2\.(DenseReluDense|mlp)\..+": ledger.FEED_FORWARD,
+        r"layer\.2\.layer_norm\.weight": ledger.AFTER,
+    },
+    outside={
+        r"(encoder\.|decoder\.)?final_layer_norm\.weight": ledger.FINAL_NORM,
+        r"(.+\.)?(shared|embed_tokens)\.weight": ledger.EMBEDDING,
+        r"(.+\.)?lm_head\..+": ledger.HEAD,
+    },
+)
+ALONE = replace(
+    DECODER,
+    inside={**DECODER.inside, r"layer\.1\.layer_norm\.weight": ledger.UNASKED},
+    refused={r"layer\.1\.EncDecAttention\..+": "cross-attention: its keys come from another model"},
+)
 
 
-def _naming(stack: str, other: str) -> ledger.Naming:
-    return ledger.Naming(
-        stack=f"{stack}.block",
-        module="layer.0.SelfAttention",
-        near=("layer.0.layer_norm",),
-        inside=_AFTER,
-        outside=_OUTSIDE | {rf"{other}\.block\..+": _OTHER},
-        refused={r"layer\.1\.EncDecAttention\..+": "cross-attention: keys of the encoder"},
-    )
+@dataclass(frozen=True)
+class Stack:
+    """One of the two stacks of a file."""
+
+    naming: Naming
+    prefix: str
+    layers: int
+
+    @classmethod
+    def read(cls, checkpoint: Checkpoint, naming: Naming, layers: int, key: str) -> Stack:
+        """Find one stack's tensors.
+
+        Raises:
+            CheckpointError: they disagree with the config.
+        """
+        prefix = naming.find_prefix(checkpoint, range(layers))
+        naming.check_layers(checkpoint, prefix, layers, key)
+        return cls(naming, prefix, layers)
 
 
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
-    """Read the encoder, and the decoder where the file holds one."""
-    config = checkpoint.config
-    layers = integer(config, "num_layers", maximum=ledger.MOST_LAYERS)
-    plans = [
-        _stack(checkpoint, asked, stack, count)
-        for stack, count in (
-            ("encoder", layers),
-            ("decoder", integer(config, "num_decoder_layers", layers)),
-        )
-        if any(f"{stack}.block." in name for name in checkpoint.names)
+    """Read the encoder, the decoder, and the attention between them where the file holds both."""
+    encoder, decoder = _stacks(checkpoint)
+    stacks = [stack for stack in (encoder, decoder) if stack is not None]
+    check_asked(asked, max(stack.layers for stack in stacks))
+    attentions: list[Attention] = []
+    for stack in stacks:
+        for layer in range(stack.layers):
+            if asked is not None and layer not in asked:
+                continue
+            attentions.append(_self_attention(checkpoint.config, stack, layer))
+            if stack is decoder and encoder is not None:
+                attentions.append(_cross_attention(checkpoint.config, stack, layer, encoder))
+    packed = check_tensors(checkpoint, attentions)
+    names = set(checkpoint.names)
+    parts = []
+    if encoder is not None:
+        own = {name for name in names if name.startswith(f"{encoder.prefix}encoder.block.")}
+        parts.append((own, encoder.naming, encoder.prefix))
+        names -= own
+    parts.append((names, DECODER if decoder is None else decoder.naming, stacks[-1].prefix))
+    found = [
+        account(*part, attentions, already=packed, quantised=is_quantised(checkpoint))
+        for part in parts
     ]
-    if not plans:
+    refused = {r.name: r for each in found for r in each.refused}
+    facts = read_facts(
+        checkpoint,
+        [a for a in attentions if a.module not in packed],
+        # As many as there are attention modules.
+        sum(stack.layers for stack in stacks) + (decoder.layers if encoder and decoder else 0),
+    )
+    return Plan(
+        family="t5",
+        model=facts | {"max_positions": None},
+        layers=tuple(layer_plan(checkpoint, a) for a in attentions if a.module not in refused),
+        skipped=tuple(skipped for each in found for skipped in each.skipped),
+        refused=tuple(refused.values()),
+    )
+
+
+def _stacks(checkpoint: Checkpoint) -> tuple[Stack | None, Stack | None]:
+    """The encoder and the decoder, None for one that the file does not hold."""
+    layers = integer(checkpoint.config, "num_layers", maximum=ledger.MOST_LAYERS)
+    key = "num_decoder_layers"
+    later = integer(checkpoint.config, key, layers, maximum=ledger.MOST_LAYERS)
+    held = [
+        any(f"{side}.block." in name for name in checkpoint.names)
+        for side in ("encoder", "decoder")
+    ]
+    if not any(held):
         msg = (
             "a t5 checkpoint must hold tensors named encoder.block.N or decoder.block.N. Got none."
         )
         raise CheckpointError(msg)
-    first = plans[0]
-    if len(plans) == 1:
-        return first
-    skipped = {s.name: s for plan in reversed(plans) for s in plan.skipped if s.reason != _OTHER}
-    return replace(
-        first,
-        layers=tuple(layer for plan in plans for layer in plan.layers),
-        skipped=tuple(skipped.values()),
-        refused=tuple(r for plan in plans for r in plan.refused),
+    encoder = Stack.read(checkpoint, ENCODER, layers, "num_layers") if held[0] else None
+    naming = DECODER if held[0] else ALONE
+    return encoder, Stack.read(checkpoint, naming, later, key) if held[1] else None
+
+
+def _sides(config: Mapping[str, Any], module: str) -> dict[str, Any]:
+    """What both kinds of attention have alike."""
+    query, key = (
+        Projection(f"{module}.{side}.weight", None, integer(config, "num_heads")) for side in "qk"
+    )
+    return {
+        "module": module,
+        "width": integer(config, "d_model"),
+        "head_dim": integer(config, "d_kv"),
+        "query": query,
+        "key": key,
+        "scale": ONE,
+    }
+
+
+def _self_attention(config: Mapping[str, Any], stack: Stack, layer: int) -> TableAttention:
+    blocks = f"{stack.prefix}{stack.naming.stack}."
+    buckets, furthest, directions = _table(config, 2 if stack.naming is ENCODER else 1)
+    return TableAttention(
+        **_sides(config, f"{blocks}{layer}.{SELF}"),
+        layer=layer,
+        input_norm=Norm("rms", f"{blocks}{layer}.layer.0.layer_norm.weight"),
+        causal=directions == 1,
+        table=f"{blocks}0.{SELF}.relative_attention_bias.weight",
+        buckets=buckets,
+        furthest=furthest,
+        directions=directions,
     )
 
 
-def _stack(checkpoint: Checkpoint, asked: frozenset[int] | None, stack: str, layers: int) -> Plan:
-    config = checkpoint.config
-    heads, head_dim = integer(config, "num_heads"), integer(config, "d_kv")
-    width = integer(config, "d_model")
-    buckets, furthest, directions = _table(config, 2 if stack == "encoder" else 1)
-
-    def describe(prefix: str, layer: int) -> TableAttention:
-        root = f"{prefix}{stack}.block.{layer}.layer.0."
-        query, key = (
-            Projection(f"{root}SelfAttention.{side}.weight", None, heads) for side in ("q", "k")
-        )
-        return TableAttention(
-            module=f"{root}SelfAttention",
-            layer=layer,
-            width=width,
-            head_dim=head_dim,
-            query=query,
-            key=key,
-            input_norm=Norm("rms", f"{root}layer_norm.weight"),
-            scale=ONE,
-            causal=directions == 1,
-            table=f"{prefix}{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-            buckets=buckets,
-            furthest=furthest,
-            directions=directions,
-        )
-
-    other = "decoder" if stack == "encoder" else "encoder"
-    return assemble(
-        checkpoint,
-        _naming(stack, other),
-        describe,
-        family="t5",
-        layers=layers,
-        layers_key="num_layers" if stack == "encoder" else "num_decoder_layers",
-        asked=asked,
-        facts={"max_positions": None},
+def _cross_attention(
+    config: Mapping[str, Any], stack: Stack, layer: int, encoder: Stack
+) -> Attention:
+    root = f"{stack.prefix}{stack.naming.stack}.{layer}."
+    return Attention(
+        **_sides(config, root + CROSS),
+        layer=layer,
+        input_norm=Norm("rms", f"{root}layer.1.layer_norm.weight"),
+        key_input=Norm("rms", f"{encoder.prefix}encoder.final_layer_norm.weight"),
+        causal=False,
     )
 
 
@@ -132,8 +205,8 @@ def _table(config: Mapping[str, Any], directions: int) -> tuple[int, int, int]:
 
 FAMILY = Family(
     "t5",
-    ("t5",),
-    ("T5",),
-    "RMSNorm, no logit scale, relative bias by distance; cross-attention is refused",
+    ("t5", "mt5"),
+    ("T5", "MT5"),
+    "RMSNorm, no logit scale, relative bias by distance; encoder, decoder and cross-attention",
     read,
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dispersion.checkpoint import Checkpoint
 
 TOWER = "tower for images or sound, not part of the language model"
-_TOWER = re.compile(r"(model\.)?(vision_tower|vision_model|audio_tower)\..+")
+_TOWER = re.compile(r"(model\.)?(vision_tower|vision_model|audio_tower|vit_large_projector)\..+")
 
 
 def language_model(checkpoint: Checkpoint) -> tuple[Checkpoint, tuple[Skipped, ...]]:
