@@ -21,6 +21,7 @@ NAMES = (
     "albert",
     "apertus",
     "arcee",
+    "beam",
     "bert",
     "bitnet",
     "bloom",
