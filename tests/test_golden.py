@@ -116,7 +116,7 @@ def test_without_rotation_the_bound_is_attained(name):
 @pytest.mark.parametrize("name", [n for n in REACHED if rotated(n)])
 def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
     most = 1.0001 if gain_only(name) else 1.02
-    if config(name)["model_type"] in ("esmc", "olmoe", "minimax_m2"):
+    if config(name)["model_type"] in ("olmoe", "minimax_m2"):
         most = 1.02  # behind a norm, what a QK norm sees is not so large that its ε is nothing
     if partial(name):
         most = 1.2  # behind a LayerNorm's bias, coordinates that do not turn are bounded apart

@@ -14,13 +14,14 @@ from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
-from dispersion.growth import LogGrowth
+from dispersion.growth import LogGrowth, PowerGrowth
 from dispersion.head import BallImage, Head
 from dispersion.rotary import rotary
 from dispersion.verdict import Target, Verdict
 
 DATA = mechanism_checks.DATA
 ONE = Enclosure.exact(1.0)
+FULL = "full_attention"
 
 
 def head(spread, **more):
@@ -43,6 +44,32 @@ def test_factors_enclose_the_definition_and_never_fall(rule):
     # No step is counted before it comes: positions are whole and small against 2^20.
     small = rule.factor(int(rule.period) - rule.first)
     assert small.upper < 1 + 2.0**-19
+
+
+@pytest.mark.parametrize("rule", [PowerGrowth(0.1, 2048.0), PowerGrowth(0.0, 1.0)])
+def test_powers_enclose_the_definition_and_never_settle(rule):
+    before = 0.0
+    for n in [*range(1, 50), 2048, 10**5, 10**9, 2**60]:
+        found = rule.factor(n)
+        assert found.lower < (1 + n / rule.period) ** rule.power < found.upper
+        assert found.upper >= before
+        assert rule.envelope(n) == found.upper
+        before = found.lower
+    assert rule.settles(1.0) is (rule.power == 0)
+    assert rule.settles(0.0)
+    for wrong in ({"power": -0.1}, {"period": 0.5}, {"power": math.inf}, {"period": math.nan}):
+        with pytest.raises(ArgumentError, match="power must be 0 or more"):
+            replace(rule, **wrong)
+
+
+def test_ceilings_under_a_power_rise_again_so_no_length_is_the_last():
+    """1/(1+(n−1)e^(−δτ)) at δ = 3 falls up to some length and is near 1 at a far one."""
+    rule = PowerGrowth(0.1, 2048.0)
+    near, far = (
+        check_head(head(3.0, growth=rule), [Target(n, coefficient=0.9)]) for n in (10**4, 2**200)
+    )
+    assert near.results[0].ceiling.upper < 0.9 < far.results[0].ceiling.upper
+    assert near.largest_length == math.inf
 
 
 def test_spread_and_ceiling_are_those_of_the_length():
@@ -119,7 +146,9 @@ def test_chunks_show_the_first_queries_few_keys():
 # --- checkpoints --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["llama4_text", "ministral3", "hunyuan_v1_dense", "nanochat"])
+@pytest.mark.parametrize(
+    "name", ["llama4_text", "ministral3", "hunyuan_v1_dense", "nanochat", "beam"]
+)
 def test_witnesses_lie_near_the_bounds(name):
     found = mechanism_checks.certified(name, "exact")
     for n, layer, index, spread in mechanism_checks.reached(name):
@@ -187,6 +216,23 @@ def caught(name, offsets="free"):
 def test_growth_left_out_is_caught(monkeypatch, name):
     monkeypatch.setattr(growth.LogGrowth, "factor", lambda self, length: ONE)
     caught(name, "exact")
+
+
+def test_growth_of_beams_full_layers_left_out_is_caught(monkeypatch):
+    monkeypatch.setattr(growth.PowerGrowth, "factor", lambda self, length: ONE)
+    caught("beam", "exact")
+
+
+def test_only_layers_of_beam_that_rest_grow():
+    found = changed("beam")
+    assert [h.rotary is None for h in found] == [False, True]
+    assert [h.growth for h in found] == [None, PowerGrowth(0.1, 2048.0)]
+    turned = {"rope_type": "default", "rope_theta": 100.0}
+    both = changed("beam", rope_parameters=dict.fromkeys(("sliding_attention", FULL), turned))
+    assert [h.growth for h in both] == [None, None]
+    assert [h.rotary is None for h in both] == [False, False]
+    with pytest.raises(CheckpointError, match="rope_theta under full_attention"):
+        changed("beam", rope_parameters={"sliding_attention": turned})
 
 
 def test_the_factor_of_the_first_position_is_caught(monkeypatch):

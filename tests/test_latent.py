@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 import mechanism_checks
-from dispersion import latent, latent_witness, witness
-from dispersion.architectures import latent_attention, latent_reader, ledger, plan
+from dispersion import growth, latent, latent_witness, witness
+from dispersion.architectures import (
+    latent_attention,
+    latent_reader,
+    ledger,
+    longcat_flash,
+    plan,
+)
 from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.enclosure import Enclosure
-from dispersion.errors import CheckpointError
+from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.head import BallImage, Head
 from dispersion.rotary import rotary_from_config
 from dispersion.spread import spread_bound
@@ -21,6 +27,7 @@ from dispersion.verdict import Target
 
 DATA = mechanism_checks.DATA
 NAMES = ["deepseek_v2", "deepseek_v2__bias", "deepseek_v3", "deepseek_v3__yarn", "minicpm3"]
+NAMES += ["longcat_flash", "mistral4"]
 REFERENCE = json.loads((DATA / "logits.json").read_text())
 POSITIONS = np.array(REFERENCE["positions"])
 HALVES = ("deepseek_v3__yarn", "minicpm3")  # the others turn neighbouring coordinates
@@ -44,24 +51,37 @@ def rms(x, gain):
 
 
 class Model:
-    """The attention of one layer, written from its definition."""
+    """One attention module, written from its definition; `layer` counts those of a model."""
 
     def __init__(self, name, layer):
+        part = ""
+        if name == "longcat_flash":
+            layer, part = layer // 2, f".{layer % 2}"
+        self.module = f"self_attn{part}."
         self.checkpoint = open_checkpoint(DATA / name)
         self.config = self.checkpoint.config
         self.root = f"model.layers.{layer}."
         self.still, self.rope = (self.config[f"qk_{k}_head_dim"] for k in ("nope", "rope"))
         self.name = name
-        self.gain = self.read("input_layernorm.weight")
-        self.latent_gain = self.read("self_attn.kv_a_layernorm.weight")
-        self.kv_a = self.read("self_attn.kv_a_proj_with_mqa.weight")
+        self.gain = self.read(f"input_layernorm{part}.weight")
+        self.latent_gain = self.read(f"{self.module}kv_a_layernorm.weight")
+        self.factors = [1.0, 1.0]  # of all of queries, of the unrotated part of keys
+        if name == "longcat_flash":
+            ranks = (self.config["q_lora_rank"], self.config["kv_lora_rank"])
+            self.factors = [(len(self.gain) / rank) ** 0.5 for rank in ranks]
+        self.rotation = dict(self.config)
+        if name == "mistral4":  # its share is of the whole head
+            rope = self.config["rope_parameters"]
+            shares = ("partial_rotary_factor",)
+            kept = {key: value for key, value in rope.items() if key not in shares}
+            self.rotation["rope_parameters"] = kept
 
     def read(self, name):
         name = self.root + name
         return self.checkpoint.read(name).astype(np.float64) if name in self.checkpoint else None
 
     def project(self, states, name):
-        name = f"self_attn.{name}"
+        name = self.module + name
         bias = self.read(f"{name}.bias")
         out = states @ self.read(f"{name}.weight").T
         return out if bias is None else out + bias
@@ -72,22 +92,28 @@ class Model:
         else:
             inner = self.project(states, "q_a_proj")
             found = self.project(
-                rms(inner, self.read("self_attn.q_a_layernorm.weight")), "q_b_proj"
+                rms(inner, self.read(f"{self.module}q_a_layernorm.weight")), "q_b_proj"
             )
-        return found.reshape(len(states), -1, self.still + self.rope)
+        return self.factors[0] * found.reshape(len(states), -1, self.still + self.rope)
+
+    def growth(self, position):
+        """What multiplies the query at a position."""
+        rope = self.config.get("rope_parameters") or {}
+        step = position // rope.get("original_max_position_embeddings", 1)
+        return 1 + rope.get("llama_4_scaling_beta", 0.0) * math.log1p(step)
 
     def keys(self, states):
         """Keys before their rotation, (n, heads, head_dim)."""
         rank, heads = self.config["kv_lora_rank"], self.config["num_attention_heads"]
         both = self.project(states, "kv_a_proj_with_mqa")
         plain = self.project(rms(both[:, :rank], self.latent_gain), "kv_b_proj")
-        plain = plain.reshape(len(states), heads, -1)[:, :, : self.still]
+        plain = self.factors[1] * plain.reshape(len(states), heads, -1)[:, :, : self.still]
         rope = np.repeat(both[:, None, rank:], heads, axis=1)
         return np.concatenate([plain, rope], axis=-1)
 
     def logits(self, states, positions):
         """Of the last query against all keys, (heads, n)."""
-        rotary = rotary_from_config(self.config, None, self.rope)
+        rotary = rotary_from_config(self.rotation, None, self.rope)
         factor = rotary.attention_factor.upper
         query, keys = self.queries(states)[-1:], self.keys(states)
         parts = []
@@ -101,6 +127,7 @@ class Model:
         rope = self.config.get("rope_parameters") or {}
         if rope.get("mscale_all_dim"):
             scale *= (0.1 * rope["mscale_all_dim"] * math.log(rope["factor"]) + 1) ** 2
+        scale *= self.growth(positions[-1])
         return scale * (np.einsum("xhd,nhd->hn", q, k) + np.einsum("xhd,nhd->hn", qr, kr))
 
 
@@ -132,8 +159,8 @@ def inside(ball, points):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_normal_form_holds_every_query_and_key_and_gives_their_logits(name):
     rng = np.random.default_rng(2)
-    for layer in plan(open_checkpoint(DATA / name)).layers:
-        model = Model(name, layer.layer)
+    for place, layer in enumerate(plan(open_checkpoint(DATA / name)).layers):
+        model = Model(name, place)
         x = rng.standard_normal((40, len(model.gain)))
         x *= math.sqrt(len(model.gain)) / np.linalg.norm(x, axis=1, keepdims=True)
         states = model.gain * x
@@ -144,12 +171,16 @@ def test_the_normal_form_holds_every_query_and_key_and_gives_their_logits(name):
             assert kv_head == index
             factor = np.ones(head.query.head_dim)
             factor[head.rotary.pairs] = head.rotary.attention_factor.upper**2
-            scaled = queries[:, index] * factor
+            scaled = queries[:, index] * factor / model.factors[0]
             assert inside(head.query, scaled).max() <= 1 + 1e-9
             assert inside(head.key, keys[:, index]).max() <= 1 + 1e-9
             moved = head.rotary.rotate(keys[:, index], positions - positions[-1])
             row = head.scale.upper * moved @ scaled[-1]
-            np.testing.assert_allclose(row, expected[index], atol=1e-9 * np.abs(row).max())
+            if head.growth is not None:
+                row = row * mechanism_checks.middle(head.growth.factor(int(positions[-1]) + 1))
+            # A growth is known to 2^-20.
+            rough = 1e-9 if head.growth is None else 1e-6
+            np.testing.assert_allclose(row, expected[index], atol=rough * np.abs(row).max())
 
 
 # --- the cover --------------------------------------------------------------------------------
@@ -211,8 +242,8 @@ def test_without_rotation_the_best_share_loses_nothing(seed):
 
 def replayed(name, lengths=(3, 8, 40)):
     """What witnesses claim and what the definition gives for their inputs."""
-    for layer in plan(open_checkpoint(DATA / name)).layers:
-        model = Model(name, layer.layer)
+    for place, layer in enumerate(plan(open_checkpoint(DATA / name)).layers):
+        model = Model(name, place)
         for index, _, head in layer.heads():
             for n in lengths:
                 found = witness.build(head.witnessed, n)
@@ -228,7 +259,7 @@ def check_replayed(name):
         assert np.ptp(row) >= found.spread(n) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v3__yarn", "minicpm3"])
+@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v3__yarn", "minicpm3", "longcat_flash"])
 def test_the_definition_reaches_what_witnesses_claim(name):
     check_replayed(name)
     claims = [found.coefficient(n) for found, n, *_ in replayed(name)]
@@ -305,6 +336,35 @@ def test_a_stretch_factor_left_out_is_caught(monkeypatch):
     caught("deepseek_v3__yarn")
 
 
+def below_reached(name):
+    """Whether some bound lies below what ascent reached, module by module."""
+    layers = plan(open_checkpoint(DATA / name)).layers
+    heads = {(place, i): h for place, p in enumerate(layers) for i, _, h in p.heads()}
+    return any(
+        check_head(heads[layer, head], [Target(n)]).spread.upper < spread * (1 - 2.0**-40)
+        for n, layer, head, spread in mechanism_checks.reached(name)
+    )
+
+
+@pytest.mark.parametrize("factor", ["query", "key"])
+def test_factors_of_longcat_left_out_are_caught(monkeypatch, factor):
+    assert not below_reached("longcat_flash")
+    real = longcat_flash._root_of_quotient
+    ranks = {"query": 12, "key": 10}
+
+    def without(width, rank):
+        return Enclosure.exact(1.0) if rank == ranks[factor] else real(width, rank)
+
+    monkeypatch.setattr(longcat_flash, "_root_of_quotient", without)
+    assert below_reached("longcat_flash")
+
+
+def test_the_growth_of_mistral4_left_out_is_caught(monkeypatch):
+    monkeypatch.setattr(growth.LogGrowth, "factor", lambda self, length: Enclosure.exact(1.0))
+    with pytest.raises(AssertionError):
+        test_the_normal_form_holds_every_query_and_key_and_gives_their_logits("mistral4")
+
+
 # --- configs -----------------------------------------------------------------------------------
 
 
@@ -340,6 +400,35 @@ def test_sisters_of_the_same_shape_are_read_alike():
 def test_a_config_that_does_not_fit_is_named(changes, words):
     with pytest.raises(CheckpointError, match=words):
         plan(from_arrays(*changed("deepseek_v3", **changes)))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("longcat_flash", {"head_dim": 8}, "head_dim in config.json must be qk_rope_head_dim"),
+        ("longcat_flash", {"num_layers": 2}, "num_layers=2.*lacks layer 1"),
+        ("longcat_flash", {"q_lora_rank": None}, "q_lora_rank"),
+        ("mistral4", {"rope_parameters": None}, "rope_parameters for mistral4"),
+        ("mistral4", {"rope_parameters": {"rope_theta": 1e4}}, "partial_rotary_factor under"),
+        ("mistral4", {"qk_rope_head_dim": 6}, "partial_rotary_factor under"),
+    ],
+)
+def test_a_config_of_a_sister_that_does_not_fit_is_named(name, changes, words):
+    with pytest.raises((CheckpointError, UnsupportedError), match=words):
+        plan(from_arrays(*changed(name, **changes)))
+
+
+def test_both_attentions_of_a_layer_of_longcat_are_read():
+    arrays, config = changed("longcat_flash")
+    found = plan(from_arrays(arrays, config))
+    modules = [f"model.layers.0.self_attn.{part}" for part in (0, 1)]
+    assert [layer.module for layer in found.layers] == modules
+    assert [layer.layer for layer in found.layers] == [0, 0]
+    assert found.model["layers"] == 2
+    arrays["model.layers.0.self_attn.1.q_norm.weight"] = np.ones(4, np.float32)
+    found = plan(from_arrays(arrays, config))
+    assert [r.name for r in found.refused] == modules[1:]
+    assert [layer.module for layer in found.layers] == modules[:1]
 
 
 def test_layers_that_predict_further_tokens_are_skipped_by_name():

@@ -136,6 +136,25 @@ def test_attention_that_pools_images_is_refused_and_leaves_the_towers_alone():
     assert len(found.layers) == 3
 
 
+def test_a_head_that_pools_images_is_read_with_its_tower():
+    arrays, config = parts("siglip")
+    root = "vision_model.head."
+    arrays |= {
+        f"{root}probe": np.ones((1, 1, 16)),
+        f"{root}attention.in_proj_weight": np.ones((48, 16)),
+        f"{root}attention.in_proj_bias": np.ones(48),
+        f"{root}attention.out_proj.weight": np.ones((16, 16)),
+    }
+    config["vision_config"] = config["vision_config"] | {"vision_use_head": True}
+    found = read(arrays, config)
+    assert not found.refused
+    assert [layer.module for layer in found.layers][-1] == f"{root}attention"
+    assert len(found.layers) == 4
+    heads = [head for _, _, head in found.layers[-1].heads()]
+    # All of the probe's query: 16 ones and a bias of one.
+    assert all(head.query.matrix.tolist() == [[17.0]] * 8 for head in heads)
+
+
 def test_the_headline_leaves_out_what_towers_do_not_share():
     arrays, config = parts("clip")
     four = config["text_config"] | {"num_attention_heads": 4}

@@ -258,9 +258,21 @@ def mistral4(size: Size) -> dict[str, Any]:
     )
 
 
-def esmc(size: Size) -> dict[str, Any]:
-    """As many key heads as query heads, which one norm needs."""
-    return llama(size, hidden_size=3 * size.head_dim, num_attention_heads=3, num_key_value_heads=3)
+def kimi(size: Size) -> dict[str, Any]:
+    """A linear layer, then one with attention."""
+    config = latent(
+        size,
+        q_lora_rank=None,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        layer_types=mixed(size),
+        mlp_layer_types=["dense"] * size.layers,
+        linear_head_dim=4,
+        linear_num_heads=2,
+        linear_conv_kernel_dim=2,
+    )
+    del config["rope_parameters"]
+    return config
 
 
 def step3p5(size: Size) -> dict[str, Any]:
@@ -1470,7 +1482,7 @@ FAMILIES += tuple(
             qk_norm="headwise",
             gain_offset=1.0,
         ),
-        Family("esmc", "Esmc", esmc, head="ForMaskedLM", qk_norm="layerwise"),
+        Family("kimi_linear", "KimiLinear", kimi),
         Family("cohere2_moe", "Cohere2Moe", cohere2_moe),
         Family(
             "cohere2_moe__old_dialect",

@@ -42,7 +42,6 @@ class Decoder:
         qk_key: key that switches the QK norm on; or None for always.
         qk_absent: whether it is on where that key is absent.
         qk_gain: whether the QK norms have gains.
-        qk_kind: kind of the QK norms, which remove the mean where they are LayerNorms.
         qk_after: whether they stand behind the rotation.
         qk_turned: whether only layers that turn have them.
         stacked_key: key that puts a LayerNorm with a gain for each head behind q and k, or None.
@@ -96,7 +95,6 @@ class Decoder:
     qk_key: str | None = None
     qk_absent: bool = False
     qk_gain: bool = True
-    qk_kind: Literal["rms", "layer"] = "rms"
     qk_after: bool = False
     qk_turned: bool = False
     stacked_key: str | None = None

@@ -334,7 +334,7 @@ class Reader:
         switched = key is None or flag(self.config, key, default=absent)
         if rules.qk_norm == "none" or not switched or (rules.qk_turned and not kind.rotates):
             return None
-        return Norm(rules.qk_kind, gain if rules.qk_gain else None, gain_offset=self.gain_offset)
+        return Norm("rms", gain if rules.qk_gain else None, gain_offset=self.gain_offset)
 
     def _embedding(self, prefix: str) -> EmbeddingInput:
         scale = ONE

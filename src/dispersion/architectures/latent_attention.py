@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dispersion.architectures.attention import Attention
 from dispersion.checkpoint import to_float64
 from dispersion.head import ONE, Head
@@ -22,7 +24,6 @@ from dispersion.rows import scaled_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from dispersion.checkpoint import Checkpoint
@@ -92,7 +93,6 @@ class LatentAttention(Attention):
             CheckpointError: a weight is not finite; the message names the tensor and the index.
         """
         assert self.input_norm is not None
-        assert self.rotary is not None
 
         def read(name: str | None, part: slice | None = None) -> Vector | None:
             if name is None:
@@ -128,7 +128,8 @@ class LatentAttention(Attention):
                 eps=self.eps,
             )
         stride = self.still + self.value_dim
-        pairs = self.rotary.pairs - self.still
+        turns = self.rotary.pairs if self.rotary else np.empty((0, 2), dtype=np.intp)
+        pairs = turns - self.still
         for head in range(self.query.heads):
             part = slice(head * self.head_dim, (head + 1) * self.head_dim)
             query = projection_ball(
@@ -137,7 +138,7 @@ class LatentAttention(Attention):
                 gain=gain if queries is None else queries_gain,
                 cap=CAP if queries is None else "latent RMSNorm",
             )
-            query = scaled_rows(query, self.rotary.pairs.ravel(), self.rotated_factor)
+            query = scaled_rows(query, turns.ravel(), self.rotated_factor)
             part = slice(head * stride, head * stride + self.still)
             plain = projection_ball(need(self.key.weight, part), norm="rms", gain=latent_gain)
             plain = scaled_rows(plain, range(self.still), self.key_factor)

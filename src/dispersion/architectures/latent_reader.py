@@ -13,6 +13,7 @@ from dispersion.architectures.latent_attention import LatentAttention
 from dispersion.architectures.ledger import MOST_LAYERS
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import inverse_root, times, with_factor
+from dispersion.architectures.windows import full
 from dispersion.config import flag, integer, positive
 from dispersion.enclosure import Enclosure
 from dispersion.errors import CheckpointError
@@ -21,6 +22,7 @@ from dispersion.rotary import RopeRule, Rotary, rotary_from_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dispersion.architectures.windows import WindowRule
     from dispersion.checkpoint import Checkpoint
     from dispersion.growth import Growth
 
@@ -39,12 +41,18 @@ class Latent:
         value_dim_absent: whether values have hidden_size / heads coordinates where `v_head_dim` is
             absent or null.
         growth: what positions multiply queries by, or None.
+        rotates: whether positions turn a part of each head.
+        window: which layers have softmax attention.
+        softmax: pattern of a name within the attention that only layers with softmax have.
     """
 
     interleave_key: str | None = None
     interleaved: bool = True
     value_dim_absent: bool = False
     growth: Callable[[Config], Growth] | None = None
+    rotates: bool = True
+    window: WindowRule = full
+    softmax: str = NAMING.softmax
 
     def family(
         self, name: str, model_types: tuple[str, ...], class_prefix: str, notes: str
@@ -74,13 +82,16 @@ def _read(rules: Latent, name: str, checkpoint: Checkpoint, asked: frozenset[int
 
     return assemble(
         checkpoint,
-        replace(NAMING, further_layers=further),
+        replace(NAMING, further_layers=further, softmax=rules.softmax),
         describe,
         family=name,
         layers=layers,
         layers_key="num_hidden_layers",
         asked=asked,
         facts={"max_positions": stated_positions(config)},
+        without=frozenset(
+            i for i, kind in enumerate(rules.window(config, layers)) if not kind.attends
+        ),
     )
 
 
@@ -105,10 +116,11 @@ def layer_of(rules: Latent, config: Config) -> Callable[[str, str, int], LatentA
         else integer(config, "v_head_dim")
     )
     bias = flag(config, "attention_bias", default=False)
-    rotary = _rotary(config, rules, still, turned)
+    rotary = _rotary(config, rules, still, turned) if rules.rotates else None
     scale, rotated_factor = with_factor(inverse_root(still + turned), rotary)
-    growth = stretch_factor(config, rotary)
-    scale = times(scale, times(growth, growth))
+    if rotary is not None:
+        stretched = stretch_factor(config, rotary)
+        scale = times(scale, times(stretched, stretched))
 
     def describe(module: str, norm: str, layer: int) -> LatentAttention:
         root = f"{module}."

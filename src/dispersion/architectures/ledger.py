@@ -44,7 +44,6 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 _KEY = re.compile(r"k_(proj\.(weight|bias)|norm\.weight)")
-_QUERY_OR_KEY = re.compile(r"[qk]_proj\.(weight|bias)")
 _FEED_FORWARD = re.compile(r"mlp|feed_forward|ffn|expert|moe", re.IGNORECASE)
 
 
@@ -60,6 +59,7 @@ class Naming:
         near: further modules within a layer in which an unknown tensor would change attention.
         refused: pattern of a name within a layer → why its module is refused.
         further_layers: layers behind those of the config that the model's own pass does not run.
+        softmax: pattern of a name within the attention that only layers with softmax have.
     """
 
     stack: str
@@ -69,6 +69,7 @@ class Naming:
     near: tuple[str, ...] = ()
     refused: Mapping[str, str] | None = None
     further_layers: int = 0
+    softmax: str = r"[qk]_proj\.(weight|bias)"
 
     def find_prefix(self, checkpoint: Checkpoint, attending: Collection[int]) -> str:
         """The part of names before the stack in this file, such as "model." or nothing.
@@ -198,7 +199,7 @@ def account(
             skipped[pattern, DRAFT] += 1
             continue
         if index in without:
-            if _QUERY_OR_KEY.fullmatch(unpacked(rest).removeprefix(f"{naming.module}.")):
+            if re.fullmatch(naming.softmax, unpacked(rest).removeprefix(f"{naming.module}.")):
                 whole = f"{stack}.{index}.{naming.module}"
                 refused.setdefault(
                     whole, f"{shown(name)} in a layer that config.json says has none"
