@@ -238,6 +238,28 @@ def test_a_share_of_the_head_that_the_code_of_a_family_ignores_is_refused(name):
     assert [h.rotary.unrotated.size > 0 for h in heads] == [False, True]
 
 
+def test_bases_that_versions_of_the_code_read_differently_are_refused():
+    with pytest.raises(UnsupportedError, match="must be 500000 for olmo3"):
+        planned("olmo3", {"rope_theta": 777.0}, drop=("rope_parameters",))
+    planned("olmo3", {"rope_theta": 777.0})  # every layer type states its own
+    planned("olmo3", {"rope_theta": 500000.0}, drop=("rope_parameters",))
+    scaled = {"rope_theta": 777.0, "rope_scaling": {"type": "linear", "factor": 3.0}}
+    for name in ("gemma3_text", "gemma3n_text", "olmo3"):
+        with pytest.raises(UnsupportedError, match=r"rope_type|rope_theta"):
+            planned(name, scaled, drop=("rope_parameters",))
+    for key in ("rope_theta", "rope_scaling"):
+        with pytest.raises(UnsupportedError, match=key):
+            planned("muse_spark_text", {key: scaled[key]}, drop=("rope_parameters",))
+
+
+def test_a_layer_type_of_gemma3_without_a_base_takes_that_beside_the_layer_types():
+    rope = {SLIDING: {"rope_type": "default"}, "full_attention": {"rope_type": "default"}}
+    beside = {"rope_parameters": rope, "rope_theta": 81.0, "rope_local_base_freq": 16.0}
+    heads = first_heads(planned("gemma3_text", beside))
+    found = [h.rotary.frequencies[1] for h in heads]
+    assert found == pytest.approx([16.0**-0.25, 81.0**-0.25])
+
+
 def test_recurrent_gemma_reads_its_head_dim():
     assert first_heads(planned("recurrent_gemma", {"head_dim": 8}))[0].query.head_dim == 8
     with pytest.raises(CheckpointError, match=r"q_proj.weight must have shape \(16, 32\)"):

@@ -236,6 +236,12 @@ def _parameters(
         if not isinstance(value, dict):
             msg = f"{key} in config.json must be an object. Got {shown(repr(value))}."
             raise CheckpointError(msg)
+    if rule.local_key is not None and "type" in scaling and "rope_type" not in scaling:
+        msg = (
+            "rope_scaling in config.json must name its rope_type: whether type alone scales this "
+            f"model depends on the version of its code. Got {shown(repr(scaling))}."
+        )
+        raise UnsupportedError(msg)
     local = rule.local_key is not None and layer_type == "sliding_attention"
     theta = rule.local_theta if local else rule.theta
     nested = any(key in stated for key in LAYER_TYPES)
@@ -256,8 +262,13 @@ def _parameters(
         if entry is None and rule.local_key is None:
             return None
         found = dict(entry or {})
-        if not local and rule.local_key is not None:
-            found.update(scaling)
+        if rule.local_key is not None:
+            if not local:
+                found.update(scaling)
+            # A layer type without a base takes that beside the layer types, its own key's if local.
+            beside = rule.local_key if local else "rope_theta"
+            if config.get(beside) is not None and not (local and beside == "rope_theta"):
+                theta = config[beside]
         # The modelling code looks this one key up beside the layer types, not inside them.
         found["truncate"] = stated.get("truncate")
     elif stated and rule.local_key is not None:

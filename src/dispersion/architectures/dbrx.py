@@ -34,7 +34,8 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
 def rotation(config: Mapping[str, Any], layer_type: str, head_dim: int) -> Rotary | None:
     """RoPE with the base of `attn_config` or of the config itself; the two must agree."""
     stated = config.get("rope_parameters")
-    outer = stated.get("rope_theta") if isinstance(stated, dict) else config.get("rope_theta")
+    outer = stated.get("rope_theta") if isinstance(stated, dict) else None
+    outer = config.get("rope_theta") if outer is None else outer
     own = _own(config)
     if own.get("rope_theta") is None:
         return rope()(config, layer_type, head_dim)

@@ -160,9 +160,10 @@ def _rotary(config: Config, rules: Latent, still: int, turned: int) -> Rotary:
         interleaved = flag(config, rules.interleave_key, default=interleaved)
     found = rotary_from_config(config, None, turned, RopeRule(interleaved=interleaved))
     if found is None or found.unrotated.size:
+        share = 0 if found is None else 2 * len(found.pairs) / turned
         msg = (
             "partial_rotary_factor in config.json must be 1 for latent attention, which turns all "
-            f"of qk_rope_head_dim={turned}. Got {config.get('partial_rotary_factor')}."
+            f"of qk_rope_head_dim={turned}. Got {share}."
         )
         raise CheckpointError(msg)
     return replace(found, head_dim=still + turned, pairs=found.pairs + still)

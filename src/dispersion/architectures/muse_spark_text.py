@@ -24,6 +24,8 @@ RULES = Decoder(
     head_dim=64,
     key_heads=16,
     rope=RopeRule(theta=500000.0),
+    # Its code takes no base from beside rope_parameters, and another one where only these are.
+    refused=("rope_theta", "rope_scaling"),
     window=still_where_zero(full_where(_full, absent=2048), "layer_rope_theta", _full),
     embedded=False,
 )
