@@ -14,8 +14,8 @@ FIGURE = Figure(
 DATA = "length_prediction.json"
 LOOKS = {
     "constant": ("nothing changes (γ = 0)", "o", style.SKY),
-    "value": ("part of the slope", "D", style.BLUE),
-    "whole": ("whole slope (T14)", "s", style.ORANGE),
+    "value": ("slope goes on (T14)", "D", style.BLUE),
+    "damped": ("part of the slope", "s", style.ORANGE),
     "dispersed": ("fully dispersed (γ = 1)", "^", style.RED),
 }
 NAMES = {"coefficient": "largest\ncoefficient", "sink": "first 4\ntokens", "entropy": "entropy"}
@@ -63,7 +63,12 @@ def caption():
     at = [result(model, short) for model in found]
     error = {(name, how): [x[name]["error"][how] for x in at] for name in NAMES for how in LOOKS}
     held = [len(x["documents"]) - x["developed"] for x in found]
-    kept = settings["kept"]
+    damped = settings["damped"]
+
+    def told(part):
+        shares = ((" ".join(NAMES[name].split()), [x[name][part] for x in at]) for name in NAMES)
+        return ", ".join(f"{a:.0%} and {b:.0%} ({name})" for name, (a, b) in shares)
+
     return f"""
     Every head that sees the whole context, of {" and ".join(x["name"] for x in found)}
     ({" and ".join(str(x["heads"]) for x in found)} heads), on documents of {settings["length"]:,}
@@ -72,23 +77,24 @@ def caption():
     other half ({" and ".join(map(str, held))} documents held out). Left: mean error over heads of
     the mean largest coefficient and of the share of the first 4 tokens; hollow: from {longer:,}
     keys. Middle: of the entropy. Right: each head's predicted and measured mean largest
-    coefficient. The part of the slope that is taken to go on ({kept["log_odds"]:g} in log odds,
-    {kept["entropy"]:g} in nats) was chosen on {found[0]["developed"]} further documents of the
-    first model. Largest coefficient: it errs by {spoken(error["coefficient", "value"])}, the
+    coefficient. Largest coefficient: T14 errs by {spoken(error["coefficient", "value"])}, the
     baselines by {spoken(error["coefficient", "constant"])} (γ = 0) and
-    {spoken(error["coefficient", "dispersed"])} (γ = 1), the whole slope by
-    {spoken(error["coefficient", "whole"])}. First tokens: {spoken(error["sink", "value"])}, the
-    baselines {spoken(error["sink", "constant"])} and {spoken(error["sink", "dispersed"])}, the
-    whole slope {spoken(error["sink", "whole"])}. None is best throughout; the least mean error
-    comes, from {short} and from {longer:,} keys, {winners()}. No estimate is good for every head:
-    {at[0]["coefficient"]["far"]["value"]:.0%} and {at[1]["coefficient"]["far"]["value"]:.0%} of
-    heads are off by more than {settings["far"]["coefficient"]:g}. Intervals of
-    {settings["level"]:.0%} for one more document held {at[0]["coefficient"]["covered"]:.0%} and
-    {at[1]["coefficient"]["covered"]:.0%} of the coefficients, {at[0]["entropy"]["covered"]:.0%} and
-    {at[1]["entropy"]["covered"]:.0%} of the entropies; they are wide,
-    {at[0]["coefficient"]["width"]:.2f} and {at[1]["coefficient"]["width"]:.2f} in the mean. Eight
-    times the length is all that was tried: nothing here is a bound, and longer contexts are further
-    off.
+    {spoken(error["coefficient", "dispersed"])} (γ = 1). First tokens:
+    {spoken(error["sink", "value"])}, the baselines {spoken(error["sink", "constant"])} and
+    {spoken(error["sink", "dispersed"])}. Entropy: {spoken(error["entropy", "value"])} nats, the
+    baselines {spoken(error["entropy", "constant"])} and {spoken(error["entropy", "dispersed"])}.
+    Squares let only a part of the slope go on ({damped["log_odds"]:g} in log odds,
+    {damped["entropy"]:g} in nats), chosen on {found[0]["developed"]} further documents of the first
+    model: {spoken(error["coefficient", "damped"])} for the largest coefficient. The least mean
+    error comes, from {short} and from {longer:,} keys, {winners()}. No estimate is good for every
+    head: T14 is off by more than {settings["far"]["coefficient"]:g} for
+    {at[0]["coefficient"]["far"]["value"]:.0%} and {at[1]["coefficient"]["far"]["value"]:.0%} of the
+    heads' largest coefficients, and γ = 0 would be nearest for
+    {at[0]["coefficient"]["best"]["constant"]:.0%} and
+    {at[1]["coefficient"]["best"]["constant"]:.0%} of them. Intervals of {settings["level"]:.0%} for
+    one more document held {told("covered")}; they are wide, {at[0]["coefficient"]["width"]:.2f} and
+    {at[1]["coefficient"]["width"]:.2f} in the mean for the largest coefficient. Eight times the
+    length is all that was tried: nothing here is a bound, and longer contexts are further off.
     """
 
 

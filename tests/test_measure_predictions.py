@@ -14,7 +14,7 @@ from dispersion.measure import layer_statistics
 from dispersion.measure.documents import Document
 from dispersion.measure.lengths import RECENT, dispersion_exponent, predict
 from dispersion.measure.outlook import outlook, predictions_as_json
-from dispersion.measure.predictions import by_length, exponent, log_odds, predict_heads
+from dispersion.measure.predictions import by_length, exponent, log_odds, predict_heads, predict_one
 from dispersion.measure.records import Records, record, schema
 from dispersion.measure.samples import tolerance_limit, tolerance_of_heads
 
@@ -73,7 +73,7 @@ def test_predictions_are_those_of_the_octaves(lines):
     # Logits of one law at every length: nearly full dispersion, a sink of the first 4 like 4/n.
     assert 0.5 < found[0].exponent.value.value < 1.2
     here = found[0].values["sink"][0]
-    assert here.dispersed.value <= here.whole.value < here.value.value < here.constant.value
+    assert here.dispersed.value <= here.value.value < here.damped.value < here.constant.value
 
 
 def test_a_window_stops_growing(lines):
@@ -106,6 +106,17 @@ def test_shares_of_nothing_and_everything_have_finite_odds():
     assert np.isfinite(found).all()
     assert found[1] == 0
     assert found[0] == -found[2] == -found[3] == pytest.approx(-math.log(1e5))
+
+
+def test_shares_too_small_to_tell_may_be_nothing(lines):
+    head = by_length(lines)[0]
+    tiny = replace(head, values={**head.values, "sink": np.full_like(head.log_odds, 1e-9)})
+    found = predict_one(tiny, "sink", 4096)
+    assert found.lower.value == 0
+    assert found.upper.value < 1e-4
+    full = replace(head, values={**head.values, "sink": np.full_like(head.log_odds, 1.0)})
+    assert predict_one(full, "sink", 4096).upper.value == 1
+    assert predict_one(head, "sink", 4096).lower.value > 0
 
 
 def test_what_is_refused(lines):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,17 +19,19 @@ import numpy as np
 
 from dispersion.errors import UnsupportedError
 from dispersion.experiments.library_documents import library_documents
-from dispersion.measure.lengths import KEPT, Prediction, predict
-from dispersion.measure.predictions import HeadLengths, by_length, log_odds
+from dispersion.measure.lengths import DAMPED, Prediction
+from dispersion.measure.predictions import HeadLengths, by_length, predict_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LENGTH, LEVEL = 4096, 0.95
 FITTED = (512, 1024)
-DEVELOPED = 4  # documents of the first model with which `KEPT` was chosen: no part in the results
+DEVELOPED = (
+    4  # documents of the first model with which `DAMPED` was chosen, left out of the results
+)
 QUANTITIES = ("coefficient", "sink", "entropy")
-ESTIMATORS = ("value", "whole", "constant", "dispersed")
+ESTIMATORS = ("value", "damped", "constant", "dispersed")
 FAR = {"coefficient": 0.1, "sink": 0.1, "entropy": 0.5}  # an error that would mislead
 
 
@@ -113,7 +115,7 @@ def settings() -> dict[str, Any]:
     return {
         "length": LENGTH,
         "fitted": list(FITTED),
-        "kept": dict(KEPT),
+        "damped": dict(DAMPED),
         "level": LEVEL,
         "far": dict(FAR),
         "versions": {"python": platform.python_version(), **{x: version(x) for x in names}},
@@ -175,11 +177,9 @@ def compared(heads: Sequence[HeadLengths], documents: list[int], fitted: int) ->
 def predicted(head: HeadLengths, name: str, documents: list[int], fitted: int) -> Prediction:
     """One head's value in the last octave, from these documents' shorter rows."""
     short = head.up_to(fitted)
-    table = short.values[name][documents]
-    ahead = round(float(head.lengths[-1]))
-    if name == "entropy":
-        return predict(short.lengths, table, ahead, quantity="entropy", level=LEVEL)
-    return predict(short.lengths, log_odds(table), ahead, level=LEVEL)
+    values = {key: table[documents] for key, table in short.values.items()}
+    some = replace(short, values=values)
+    return predict_one(some, name, round(float(head.lengths[-1])), level=LEVEL)
 
 
 def _round(value: Any) -> float:

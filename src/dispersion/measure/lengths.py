@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 Quantity = Literal["log_odds", "entropy"]
 RECENT = 4  # lengths, octaves as a rule, that a slope is taken from: shorter ones fall faster
-# Share of a slope that is expected to go on, since curves flatten: chosen on development documents
-# of one model and checked on others (figures/length_prediction.py).
-KEPT = {"log_odds": 0.5, "entropy": 0.7}
+# A part of the slope, since curves flatten: chosen on four documents of one model, where it does
+# slightly better, and worse on another (figures/length_prediction.py).
+DAMPED = {"log_odds": 0.5, "entropy": 0.7}
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Prediction:
 
     Attributes:
         length: n, in tokens.
-        value: with the slope measured over the longest lengths, clipped to [0, 1] and shrunk.
+        value: with the slope measured over the longest lengths, clipped to [0, 1].
         lower, upper: ends of an interval for one more document: Student's for how documents differ,
-            widened to hold what the whole slope and no slope at all would give; the whole range of
-            the statistic where there was one document.
-        whole: with all of that slope: T14 as it stands.
+            widened to hold what no slope at all would give; the whole range of the statistic where
+            there was one document.
+        damped: with a part of that slope (`DAMPED`).
         constant: the baseline of exponent 0, the value at the longest measured length.
         dispersed: the baseline of exponent 1 from there.
     """
@@ -73,7 +73,7 @@ class Prediction:
     value: Estimate
     lower: Estimate
     upper: Estimate
-    whole: Estimate
+    damped: Estimate
     constant: Estimate
     dispersed: Estimate
 
@@ -118,8 +118,8 @@ def predict(
 ) -> Prediction:
     """Predict a statistic of one head at another length (T14). An estimate.
 
-    From the value at the longest measured length, by a part (`KEPT`) of the slope over the last
-    `RECENT` lengths: in log odds, -γ clipped to [-1, 0]; in nats, clipped to [0, 1].
+    From the value at the longest measured length, by the slope over the last `RECENT` lengths: in
+    log odds, -γ clipped to [-1, 0]; in nats, clipped to [0, 1].
 
     Args:
         lengths: as for `dispersion_exponent`.
@@ -151,12 +151,11 @@ def predict(
     ahead = math.log(length)
     step = ahead - float(x[-1])
     last = float(y[:, -1].mean())
-    center = last + sign * KEPT[quantity] * whole * step
+    center = last + sign * whole * step
     low = high = math.inf
     if len(y) > 1:
         wide = _student(level, len(y) - 1) * math.sqrt(1 + 1 / len(y))
-        kept = np.clip(own, -1.0, 2.0) * KEPT[quantity]
-        half = wide * float((y[:, -1] + sign * kept * step).std(ddof=1))
+        half = wide * float((y[:, -1] + sign * np.clip(own, -1.0, 2.0) * step).std(ddof=1))
         level_half = wide * float(y[:, -1].std(ddof=1))
         ends = [last + sign * slope * step for slope in (0.0, whole)]
         low = center - min(center - half, *(end - level_half for end in ends))
@@ -172,7 +171,7 @@ def predict(
         value=shown(center),
         lower=shown(center - low),
         upper=shown(center + high),
-        whole=shown(last + sign * whole * step),
+        damped=shown(last + sign * DAMPED[quantity] * whole * step),
         constant=shown(last),
         dispersed=shown(last + sign * step),
     )

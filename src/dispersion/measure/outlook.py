@@ -38,7 +38,7 @@ def predictions_as_json(found: Sequence[HeadPrediction]) -> list[dict[str, Any]]
 
 
 def _one(found: Prediction) -> dict[str, Any]:
-    parts = ("value", "lower", "upper", "whole", "constant", "dispersed")
+    parts = ("value", "lower", "upper", "damped", "constant", "dispersed")
     return {
         "length": found.length,
         **{name: _plain(getattr(found, name).value) for name in parts},

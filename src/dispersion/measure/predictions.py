@@ -7,11 +7,12 @@ each head at all lengths up to theirs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dispersion.enclosure import Estimate
 from dispersion.errors import ArgumentError
 from dispersion.measure.lengths import RECENT, Exponent, Prediction, dispersion_exponent, predict
 
@@ -172,7 +173,8 @@ def predict_heads(
         if (gamma := exponent(head, level=level)) is None:
             continue
         values = {
-            name: tuple(_predict(head, name, n, level) for n in lengths) for name in head.values
+            name: tuple(predict_one(head, name, n, level=level) for n in lengths)
+            for name in head.values
         }
         found.append(HeadPrediction(head.layer, head.head, gamma, head.window, values))
     return found
@@ -194,9 +196,17 @@ def log_odds(shares: Floats) -> Floats:
     return np.clip(odds, -MOST_ODDS, MOST_ODDS)
 
 
-def _predict(head: HeadLengths, name: str, length: int, level: float) -> Prediction:
+def predict_one(head: HeadLengths, name: str, length: int, *, level: float = 0.95) -> Prediction:
+    """One statistic of a head at another length, as `predict_heads` gives it."""
     keys = length if head.window is None else min(length, head.window)
     table = head.values[name]
     if name == "entropy":
         return predict(head.lengths, table, keys, quantity="entropy", level=level)
-    return predict(head.lengths, log_odds(table), keys, level=level)
+    odds = log_odds(table)
+    found = predict(head.lengths, odds, keys, level=level)
+    # Shares that a mean of float32 shares cannot tell from nothing, or from everything.
+    if odds[:, -1].min() <= -MOST_ODDS:
+        found = replace(found, lower=Estimate(0.0))
+    if odds[:, -1].max() >= MOST_ODDS:
+        found = replace(found, upper=Estimate(1.0))
+    return found
