@@ -56,7 +56,6 @@ INNER: dict[str, tuple[Any, ...]] = {  # of MPT's and DBRX's attn_config
     "alibi_bias_max": (1, 4, 8, 16),
     "softmax_scale": (None, 0.1, 0.6),
     "clip_qkv": (None, 0.4, 2.0, 8.0),
-    "rope_theta": (300.0, 10000.0, 500000.0),
 }
 
 
@@ -146,7 +145,7 @@ def draw_config(
     if "layer_rope_theta" in config:
         config["layer_rope_theta"] = [rng.choice((0.0, 70.0, 1e4)) for _ in range(size.layers)]
     elsewhere = ("qk_rope_head_dim", "global_head_dim", "new_decoder_architecture")
-    if known("head_dim") and not config.keys() & set(elsewhere) and rng.random() < 0.4:
+    if not config.keys() & set(elsewhere) and known("head_dim") and rng.random() < 0.4:
         config["head_dim"] = rng.choice((4, 8, 12, 20))
     width = config.get("head_dim") or size.head_dim
     rope = config.get("rope_parameters")
@@ -163,6 +162,8 @@ def draw_config(
         if isinstance(part, dict) and int(width * part.get("partial_rotary_factor", 1)) % 2:
             msg = "an odd number of coordinates cannot turn"
             raise ValueError(msg)
+    if "rope_theta" in config.get("attn_config", ()):
+        config["attn_config"]["rope_theta"] = rope["rope_theta"]
     if "rotary_dim" in config:
         config["rotary_dim"] = rng.randrange(2, size.head_dim + 1, 2)
     return config
