@@ -150,6 +150,8 @@ def test_nothing_printed_calls_itself_certain(lines):
     assert "certif" not in shown
     assert "proved" not in shown
     assert "≈" in shown.splitlines()[5]
+    assert "128K is 655 times the length that was measured" in shown
+    assert "times the length" not in outlook(found, (1024,), 200.0)
     assert outlook([], (32768,), 0.0).startswith("No prediction")
     json.dumps(predictions_as_json(found), allow_nan=False)
 
