@@ -162,7 +162,7 @@ def test_drawing_writes_pictures_and_the_page(tmp_path, monkeypatch, capsys, pin
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["no_such"], "NAME must be one of bounds_gap, "),
+        (["no_such"], "NAME must be one of attention_mass, "),
         (["--seeds", "2"], "--seeds goes with --recompute"),
         (["ceiling", "--recompute", "--seeds", "3"], "--seeds goes with max_retrieval, which"),
         (["helmet", "--recompute"], "--recompute needs a figure that has results"),

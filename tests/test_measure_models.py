@@ -368,6 +368,13 @@ def test_the_command_measures_and_goes_on(tmp_path, capsys):
     assert main(command) == 0
     assert capsys.readouterr().out == shown
     assert out.read_bytes() == before
+    kept = summary.read_bytes()
+    for cut in (100, len(before) // 2, len(before) - 200):  # interrupted in a line, or between
+        out.write_bytes(before[:-cut])
+        assert main(command) == 0
+        assert capsys.readouterr().out == shown
+        assert out.read_bytes() == before
+        assert summary.read_bytes() == kept
 
 
 def test_text_and_needles_go_through_the_models_own_tokenizer(tmp_path, capsys):

@@ -17,6 +17,7 @@ from dispersion.measure.outlook import outlook, predictions_as_json
 from dispersion.measure.predictions import by_length, exponent, log_odds, predict_heads, predict_one
 from dispersion.measure.records import Records, record, schema
 from dispersion.measure.samples import tolerance_limit, tolerance_of_heads
+from dispersion.measure.summary import sink_rate_of
 
 N = 300
 
@@ -149,6 +150,8 @@ def test_nothing_printed_calls_itself_certain(lines):
     assert "certif" not in shown
     assert "proved" not in shown
     assert "≈" in shown.splitlines()[5]
+    assert "128K is 655 times the length that was measured" in shown
+    assert "times the length" not in outlook(found, (1024,), 200.0)
     assert outlook([], (32768,), 0.0).startswith("No prediction")
     json.dumps(predictions_as_json(found), allow_nan=False)
 
@@ -211,6 +214,17 @@ def test_the_command_reads_records(kept, tmp_path, capsys):
     jsonschema.validate(found, schema("measure-summary-1"))
     assert [x["length"] for x in found["predictions"][0]["sink"]] == [32768, 131072]
     assert len(found["tolerance"]["limits"]) == 4
+
+
+def test_the_sink_rate_counts_heads_and_documents(lines):
+    shares = [head[0] for x in lines for y in x["layers"] for head in y["token_means"]]
+    rate = np.mean(np.array(shares) > 0.3)
+    assert sink_rate_of(lines) == rate < 1
+    high = json.loads(json.dumps(lines))
+    high[2]["layers"][1]["token_means"][0][0] = 0.31
+    assert sink_rate_of(high) == pytest.approx(rate + (shares[10] <= 0.3) / len(shares))
+    bare = {"layers": [{"token_means": [[], []]}]}
+    assert sink_rate_of([bare]) is None
 
 
 def test_records_follow_their_schema(kept):

@@ -145,12 +145,14 @@ def report(
     """Print the summary, and predictions where asked for; `extra` goes to the file. Exit code."""
     from dispersion.measure.outlook import outlook, predictions_as_json
     from dispersion.measure.predictions import by_length, predict_heads
-    from dispersion.measure.summary import as_json, summarise, table
+    from dispersion.measure.summary import SINK, as_json, sink_rate_of, summarise, table
     from dispersion.report.writing import OutputFile
 
     heads = summarise(lines, audit, dtype=dtype)
     click.echo(table(heads, len(lines)))
-    kept = {**as_json(heads, len(lines)), **(extra or {})}
+    if (rate := sink_rate_of(lines)) is not None:
+        click.echo(f"Sink rate (first token's mean share above {SINK:g}): {rate:.2f} of heads.")
+    kept = {**as_json(heads, len(lines)), "sink_rate": rate, **(extra or {})}
     if ahead:
         measured = by_length(lines)
         predicted = predict_heads(measured, ahead)

@@ -91,7 +91,9 @@ def measure(
     for start in range(0, layer.sizes.queries, size):
         at = min(start, layer.sizes.queries - size)  # the last block overlaps the one before
         row = _block(layer.rules, size, query, place, jnp.int32(at), jnp.int32(layer.begin), keys)
-        found = {name: np.asarray(getattr(row, name)) for name in KEPT}
+        found = {name: np.array(getattr(row, name)) for name in KEPT}
+        for part in row:
+            part.delete()  # else buffers of many blocks pile up until they are collected
         averages.add({name: value[start - at :] for name, value in found.items()}, start)
         here = np.flatnonzero((chosen >= start) & (chosen < start + size))
         for name, value in found.items():

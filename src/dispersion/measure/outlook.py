@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dispersion.measure.lengths import Prediction
     from dispersion.measure.predictions import HeadPrediction
 
+TRIED = 8  # how many times the measured length predictions were held to longer runs
 SHARP = 0.5  # a mean largest coefficient from which a head is counted as sharp
 
 
@@ -56,6 +57,8 @@ def outlook(found: Sequence[HeadPrediction], lengths: Sequence[int], measured: f
         found: from `predict_heads`.
         lengths: those that were asked for.
         measured: the longest length that the predictions start from, in tokens.
+
+    Lengths rise.
     """
     if not found:
         return "No prediction: documents must show every head at two octaves of length or more."
@@ -94,6 +97,13 @@ def outlook(found: Sequence[HeadPrediction], lengths: Sequence[int], measured: f
             + "".join(f"  {np.mean(share):7.3f}" for share in shares)
             + f"  {np.mean(last['entropy']):14.2f}  {np.mean(last['sink']):19.3f}"
         )
+    if lengths[-1] > TRIED * measured:
+        lines += [
+            "",
+            f"{format_length(lengths[-1])} is {lengths[-1] / measured:.0f} times the length that "
+            "was measured. Predictions",
+            f"were only ever tried at {TRIED} times: measure longer documents.",
+        ]
     lines += [
         "",
         "Means over a layer's heads; exponent: median. Each head with its interval: --json.",

@@ -108,7 +108,7 @@ class Records:
     def __init__(self, path: str | os.PathLike[str], run: dict[str, Any]) -> None:
         self._path = Path(path)
         head = {"format": FORMAT, "run": json.loads(json.dumps(run))}
-        lines, whole = read_lines(self._path)
+        lines, whole = ([], 0) if self._cut_off_at_once(head) else read_lines(self._path)
         if lines and lines[0] != head:
             msg = (
                 f"output {str(path)!r} belongs to another run or is no file of measurements: "
@@ -125,6 +125,14 @@ class Records:
         if not lines:
             self._write(head)
 
+    def _cut_off_at_once(self, head: dict[str, Any]) -> bool:
+        """Whether the file is the beginning of this run's first line, and no more."""
+        try:
+            data = self._path.read_bytes() if self._path.is_file() else b""
+        except OSError as error:
+            raise OutputError(_unwritable(self._path, error)) from None
+        return bool(data) and data != _text(head) and _text(head).startswith(data)
+
     def add(self, line: dict[str, Any]) -> None:
         """Keep one document; it is on disk afterwards."""
         self._write(line)
@@ -135,7 +143,7 @@ class Records:
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.write(_text(line).decode("utf-8"))
             self._file.flush()
         except OSError as error:
             raise OutputError(_unwritable(self._path, error)) from None
@@ -162,6 +170,10 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int | None]:
         msg = f"output {str(path)!r} is no file of measurements: name another file."
         raise ArgumentError(msg)
     return lines, end if end < len(data) else None
+
+
+def _text(line: dict[str, Any]) -> bytes:
+    return (json.dumps(line, allow_nan=False) + "\n").encode("utf-8")
 
 
 def _unwritable(path: Path, error: OSError) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dispersion.results import Audit
 
 THRESHOLD = 0.1  # a retrieval head's least score, after Wu et al.
+SINK = 0.3  # a sink's least mean share, after Gu et al.
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,22 @@ def retrieval_scores(lines: Sequence[dict[str, Any]]) -> list[Any] | None:
     """Mean scores, by layer and head, over documents whose answer was found (Wu et al.)."""
     kept = [line["retrieval"]["scores"] for line in lines if line.get("retrieval", {}).get("found")]
     return None if not kept else [np.mean(layer, axis=0) for layer in zip(*kept, strict=True)]
+
+
+def sink_rate_of(lines: Sequence[dict[str, Any]]) -> float | None:
+    """Share of heads and documents whose mean share on the first token exceeds `SINK`.
+
+    Sink_1^0.3 of Gu et al. 2024 (https://arxiv.org/abs/2410.10781), who take contexts of 64 tokens;
+    None where single tokens were not measured.
+    """
+    shares = [
+        head[0]
+        for line in lines
+        for layer in line["layers"]
+        for head in layer["token_means"]
+        if head and head[0] is not None
+    ]
+    return float(np.mean(np.array(shares) > SINK)) if shares else None
 
 
 def _head(layers: list[dict[str, Any]], layer: int, head: int) -> HeadSummary:
