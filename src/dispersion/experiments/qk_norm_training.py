@@ -30,7 +30,7 @@ class Recipe(NamedTuple):
     """
 
     steps: int = 800
-    batch: int = 16
+    batch: int = 8
     shortest: int = 16
     longest: int = 64
     rate: float = 1e-2
@@ -46,11 +46,18 @@ def loss(p: model.Tree, variant: model.Variant, batch: Any) -> Any:
     return -jnp.mean(jnp.take_along_axis(logs, batch.answer[..., None], axis=-1))
 
 
-def _step(variant: model.Variant, recipe: Recipe, carry: Any, key: Any) -> tuple[Any, Any]:
-    p, mean, square, t = carry
+@partial(jax.jit, static_argnums=0)
+def _batches(recipe: Recipe, key: Any) -> Any:
+    """The contexts of one chunk, (chunk, batch, ...); all variants share what is compiled here."""
     first, second = jax.random.split(key)
-    count = jax.random.randint(first, (recipe.batch,), recipe.shortest, recipe.longest + 1)
-    batch = make_contexts(second, recipe.batch, recipe.longest, count)
+    sets = recipe.chunk * recipe.batch
+    count = jax.random.randint(first, (sets,), recipe.shortest, recipe.longest + 1)
+    made = make_contexts(second, sets, recipe.longest, count)
+    return jax.tree.map(lambda x: x.reshape(recipe.chunk, recipe.batch, *x.shape[1:]), made)
+
+
+def _step(variant: model.Variant, recipe: Recipe, carry: Any, batch: Any) -> tuple[Any, Any]:
+    p, mean, square, t = carry
     value, slope = jax.value_and_grad(loss)(p, variant, batch)
     size = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(slope)))
     slope = jax.tree.map(lambda g: g / jnp.maximum(1.0, size), slope)
@@ -69,8 +76,8 @@ def _step(variant: model.Variant, recipe: Recipe, carry: Any, key: Any) -> tuple
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _chunk(variant: model.Variant, recipe: Recipe, carry: Any, keys: Any) -> Any:
-    return jax.lax.scan(partial(_step, variant, recipe), carry, keys)
+def _chunk(variant: model.Variant, recipe: Recipe, carry: Any, batches: Any) -> Any:
+    return jax.lax.scan(partial(_step, variant, recipe), carry, batches)
 
 
 def train(variant: model.Variant, recipe: Recipe, seed: int) -> tuple[model.Tree, list[float]]:
@@ -84,7 +91,7 @@ def train(variant: model.Variant, recipe: Recipe, seed: int) -> tuple[model.Tree
     carry = (p, zero, zero, jnp.zeros(()))
     losses = []
     for i in range(recipe.steps // recipe.chunk):
-        keys = jax.random.split(jax.random.fold_in(rest, i), recipe.chunk)
-        carry, values = _chunk(variant, recipe, carry, keys)
+        batches = _batches(recipe, jax.random.fold_in(rest, i))
+        carry, values = _chunk(variant, recipe, carry, batches)
         losses.append(float(values.mean()))
     return carry[0], losses
