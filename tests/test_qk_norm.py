@@ -12,7 +12,22 @@ from dispersion.experiments import qk_norm_runs as runs
 from dispersion.experiments import qk_norm_training as training
 
 TINY = training.Recipe(steps=4, batch=2, shortest=12, longest=16, warm=1, chunk=2)
-SMOKE = runs.Plan(recipe=TINY, lengths=(16, 32), contexts=4, rooms=(32,))
+SMOKE = runs.Plan(recipe=TINY, longer=(), lengths=(16, 32), contexts=4, rooms=(32,))
+
+
+def quickly(compiled, static):
+    """The same function, compiled with less optimisation: it runs for a few steps only."""
+    options = {"xla_backend_optimization_level": 0}
+    return jax.jit(compiled.__wrapped__, static_argnums=static, compiler_options=options)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_to_compile():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "_chunk", quickly(training._chunk, (0, 1)))
+        patch.setattr(training, "_batches", quickly(training._batches, 0))
+        patch.setattr(runs, "_tested", quickly(runs._tested, 1))
+        yield
 
 
 def contexts(seed=0, sets=3, n=20, count=17):
@@ -204,7 +219,7 @@ def test_every_variant_runs_and_an_interrupted_experiment_goes_on(smoke):
     whole, kept, said = smoke
     assert [len(value["runs"]) for value in kept] == list(range(1, len(model.VARIANTS) + 1))
     assert len(said) == len(model.VARIANTS) - 1  # the interrupted one said nothing
-    assert "layerwise+log, seed 0 (7 of 7)" in said[-1]
+    assert "layerwise+log, 4 steps, seed 0 (7 of 7)" in said[-1]
     names = [(r["qk_norm"], r["remedy"]) for r in whole["runs"]]
     assert names == list(model.VARIANTS)
     for record in whole["runs"]:
@@ -213,17 +228,40 @@ def test_every_variant_runs_and_an_interrupted_experiment_goes_on(smoke):
         assert ("s" in record["learned"]) == (record["remedy"] == "log")
     # Nothing is left to do, and what was kept is what an uninterrupted run gives.
     assert runs.run_missing(whole, 1, kept.append, said.append, SMOKE) == whole
-    fresh = runs.run(model.VARIANTS[6], 0, SMOKE)
+    fresh = runs.run(model.VARIANTS[6], TINY.steps, 0, SMOKE)
     assert without_times(fresh) == without_times(whole["runs"][6])
 
 
 def test_other_settings_start_afresh(smoke, monkeypatch):
     whole, _, _ = smoke
-    monkeypatch.setattr(runs, "run", lambda variant, seed, plan: {**whole["runs"][0], "seed": 9})
+    nine = {**whole["runs"][0], "seed": 9}
+    monkeypatch.setattr(runs, "run", lambda variant, steps, seed, plan: nine)
     changed = {"settings": {**whole["settings"], "width": 1}, "runs": whole["runs"]}
     plan = SMOKE._replace(variants=model.VARIANTS[:1])
     found = runs.run_missing(changed, 1, lambda _: None, plan=plan)
     assert [r["seed"] for r in found["runs"]] == [9]
+
+
+def test_longer_trainings_come_last_and_for_few_seeds(monkeypatch):
+    asked = []
+
+    def run(variant, steps, seed, plan):
+        asked.append((variant, steps, seed))
+        record = {"qk_norm": variant.qk_norm, "remedy": variant.remedy, "cpu_seconds": 0}
+        measured = {str(n): {"all": 1.0} for n in plan.lengths}
+        return {**record, "steps": steps, "seed": seed, "measured": measured}
+
+    monkeypatch.setattr(runs, "run", run)
+    plan = runs.Plan(few=1)
+    whole = runs.run_missing({}, 2, lambda _: None, plan=plan)
+    steps = plan.recipe.steps
+    assert asked[:24] == [(v, steps, seed) for seed in range(2) for v in model.VARIANTS]
+    assert asked[24:] == [(v, plan.more * steps, 0) for v in runs.PLAIN]
+    # sorted by steps, variant and seed, and nothing left out
+    assert [runs._key(r) for r in whole["runs"]][:2] == [
+        (model.VARIANTS[0], steps, i) for i in (0, 1)
+    ]
+    assert len(runs.run_missing(whole, 3, lambda _: None, plan=plan)["runs"]) == 24 + 3 + 12
 
 
 def above_ceiling(record, lengths):

@@ -165,11 +165,11 @@ def forward(p: Tree, variant: Variant, c: Contexts) -> tuple[Any, list[Tree]]:
         _, k, v = project(p, i, variant, h)
         own_q, own_k, own_v = project(p, i, variant, g)
         logits = jnp.einsum("hrd,hkd->hrk", own_q, k)
-        logits = jnp.where(exists, logits, -jnp.inf)
         own = jnp.sum(own_q * own_k, axis=-1, keepdims=True)
         factor = length_factor(p, i, jnp.broadcast_to(c.count + 2, len(y)))[..., None]
-        # 0 times -inf does not occur: a query sees itself and the opening token, log 2 or more.
         logits = jnp.concatenate([logits, own], axis=-1) * factor
+        # Masked behind the factor, whose gradient would be 0 times -inf.
+        logits = jnp.where(jnp.append(exists, True), logits, -jnp.inf)
         held, sink = shares(p, i, logits)
         rows.append({"logits": logits, "shares": held, "sink": sink})
         y = y + _mixed(p, i, g, held[..., :-1] @ v + held[..., -1:] * own_v)
