@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     Attributes:
         variants: which.
         recipe: how each is trained.
-        longer: variants that are also trained for `more` times as many steps, by `few` seeds.
+        longer: variants that are also trained for `more` times as many steps.
         lengths: items of the test contexts.
         contexts: test contexts at each length.
         rooms: lengths that contexts are padded to, each compiled once; the longest holds all.
@@ -45,7 +45,6 @@ class Plan(NamedTuple):
     recipe: Recipe = Recipe()
     longer: tuple[model.Variant, ...] = PLAIN
     more: int = 4
-    few: int = 3
     lengths: tuple[int, ...] = LENGTHS
     contexts: int = 64
     rooms: tuple[int, ...] = (256, 1024, 4096)
@@ -190,7 +189,7 @@ def _asked(seeds: int, plan: Plan) -> list[tuple[model.Variant, int, int]]:
     steps = plan.recipe.steps
     # Seeds on the outside: what an interrupted experiment has, it has of all variants.
     asked = [(variant, steps, seed) for seed in range(seeds) for variant in plan.variants]
-    for seed in range(min(seeds, plan.few)):
+    for seed in range(seeds):
         asked += [(variant, steps * plan.more, seed) for variant in plan.longer]
     return asked
 
