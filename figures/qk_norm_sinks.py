@@ -67,8 +67,8 @@ def caption():
     minutes = sum(run["cpu_seconds"] for run in data["runs"]) / 60
     return f"""
     Do a sink, a gate or a log-length scale take away what QK norm costs on long contexts?
-    {use["layers"]} layers of {use["heads"]} heads of width {use["head_dim"]}, no positions. A query
-    behind n items names the value (one of {use["values"]}) of the item that bears its mark (needle)
+    {use["layers"]} layers of {use["heads"]} heads of width {use["head_dim"]}, no positions; items
+    do not attend. A query behind n of them names the value (one of {use["values"]}) of the item that bears its mark (needle)
     or has its key (recall); a quarter of the queries of either kind ask for one that is not there.
     Trained by us on {use["shortest"]} to {use["longest"]} items for {use["steps"]} steps, one
     recipe for all variants, and tested on up to {far}; means and ranges of {seeds} seeds, all in
@@ -82,8 +82,8 @@ def caption():
     {added("gate")}, the scale s·log n {added("log")}: it alone helps every seed of every kind, and
     without QK norm or with the layerwise one it pays for that where nothing is to be found
     ({scaled} %). Trained {use["more"]} times as long (not drawn), without a remedy {trained} %: how
-    long a model was trained matters more here than QK norm does. A toy without positions, depth or
-    text cannot show what these do in a language model.
+    long a model was trained matters more here than QK norm does. A toy without
+    positions, depth, text or attention among items cannot show what these do in a language model.
     """
 
 
