@@ -69,7 +69,8 @@ def caption():
     Do a sink, a gate or a log-length scale take away what QK norm costs on long contexts?
     {use["layers"]} layers of {use["heads"]} heads of width {use["head_dim"]}, no positions; items
     do not attend. A query behind n of them names the value (one of {use["values"]}) of the item
-    that bears its mark (needle) or has its key (recall); a quarter of the queries of either kind ask for one that is not there.
+    that bears its mark (needle) or has its key (recall); a quarter of the queries of either kind
+    ask for one that is not there.
     Trained by us on {use["shortest"]} to {use["longest"]} items for {use["steps"]} steps, one
     recipe for all variants, and tested on up to {far}; means and ranges of {seeds} seeds, all in
     all {minutes:.0f} minutes of one core. Top: queries that have an answer; bottom: those that have
