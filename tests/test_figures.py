@@ -15,7 +15,7 @@ from dispersion.experiments import adaptive
 
 FOLDER = catalogue.folder()
 NAMES = catalogue.names()
-REDRAWN = ("scalable_softmax", "max_retrieval", "helmet")
+REDRAWN = ("scalable_softmax", "max_retrieval", "helmet", "qk_norm_sinks")
 
 
 @pytest.fixture
@@ -164,7 +164,10 @@ def test_drawing_writes_pictures_and_the_page(tmp_path, monkeypatch, capsys, pin
     [
         (["no_such"], "NAME must be one of attention_mass, "),
         (["--seeds", "2"], "--seeds goes with --recompute"),
-        (["ceiling", "--recompute", "--seeds", "3"], "--seeds goes with max_retrieval, which"),
+        (
+            ["ceiling", "--recompute", "--seeds", "3"],
+            "--seeds goes with max_retrieval, qk_norm_sinks, which trains",
+        ),
         (["helmet", "--recompute"], "--recompute needs a figure that has results"),
         (["--list", "helmet"], "--list draws nothing"),
         (["--seeds", "0"], "Invalid value for '--seeds'"),

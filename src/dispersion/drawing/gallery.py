@@ -7,8 +7,6 @@ from dispersion.drawing.catalogue import Script, folder, paper, scripts
 MISSING = """\
 ## Not here yet
 
-- The training experiment that crosses QK norm with sinks and gates. What is drawn about gates and
-  sinks is quoted from one paper's table or follows from a formula.
 - Attention statistics of the models that other papers trained (sink mass, needle mass, entropy by
   layer): they need forward passes of models of 7 to 8 billion parameters.
 """
