@@ -7,7 +7,7 @@ import pytest
 
 import mechanism_checks
 from dispersion import clipping, witness
-from dispersion.architectures import attention, plan
+from dispersion.architectures import attention, attention_heads, plan
 from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.clipping import clipped_head, largest_coordinates
 from dispersion.enclosure import Enclosure
@@ -182,8 +182,8 @@ def caught(name):
 
 def test_a_bound_that_clamps_the_half_widths_alone_of_one_side_is_caught(monkeypatch):
     """Boxes of half the clamp: too small."""
-    real = attention.clipped_head
-    monkeypatch.setattr(attention, "clipped_head", lambda head, limit: real(head, limit / 2))
+    real = attention_heads.clipped_head
+    monkeypatch.setattr(attention_heads, "clipped_head", lambda head, limit: real(head, limit / 2))
     caught("olmo__clip")
     caught("dbrx__clip")
 

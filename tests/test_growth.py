@@ -8,7 +8,7 @@ import pytest
 
 import mechanism_checks
 from dispersion import growth, witness
-from dispersion.architectures import attention, plan
+from dispersion.architectures import attention_heads, plan
 from dispersion.ceilings import Bounds
 from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
@@ -243,14 +243,14 @@ def test_the_factor_of_the_first_position_is_caught(monkeypatch):
 
 def test_gains_of_other_coordinates_are_caught(monkeypatch):
     """Products of gains of different coordinates."""
-    real = attention.Head
+    real = attention_heads.Head
 
     def paired(**fields):
         key = fields["key"]
         mixed = np.diag(np.roll(np.diag(key.matrix), 1))
         return real(**fields | {"key": replace(key, matrix=mixed)})
 
-    monkeypatch.setattr(attention, "Head", paired)
+    monkeypatch.setattr(attention_heads, "Head", paired)
     caught("hunyuan_v1_dense")
 
 

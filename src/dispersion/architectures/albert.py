@@ -21,12 +21,12 @@ from dispersion.architectures.assemble import (
     read_facts,
     split,
 )
-from dispersion.architectures.attention import Attention, Norm, Projection, Through
+from dispersion.architectures.attention import Attention, Projection, Through
+from dispersion.architectures.bert import embedding_input, stored_norm
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import inverse_root
 from dispersion.checkpoint.text import shown
-from dispersion.config import integer, positive
-from dispersion.embedding import EmbeddingInput
+from dispersion.config import integer
 from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -148,7 +148,6 @@ def _attention(checkpoint: Checkpoint, prefix: str, order: list[Block], layer: i
     before = f"{prefix}embeddings.LayerNorm"
     if layer:
         before = f"{order[layer - 1].root(prefix)}.full_layer_layer_norm"
-    root = f"{prefix}embeddings."
     return Attention(
         module=module,
         layer=layer,
@@ -156,27 +155,12 @@ def _attention(checkpoint: Checkpoint, prefix: str, order: list[Block], layer: i
         head_dim=head_dim,
         query=query,
         key=key,
-        input_norm=_norm(checkpoint, before),
+        input_norm=stored_norm(checkpoint, before),
         scale=inverse_root(head_dim),
         causal=False,
         through=None if layer else Through(f"{prefix}{_MAP}.weight", f"{prefix}{_MAP}.bias", inner),
-        embedding=None
-        if layer
-        else EmbeddingInput(
-            source=checkpoint,
-            tokens=f"{root}word_embeddings.weight",
-            width=inner,
-            eps=positive(config, "layer_norm_eps", 1e-12),
-            positions=f"{root}position_embeddings.weight",
-            types=f"{root}token_type_embeddings.weight",
-        ),
+        embedding=None if layer else embedding_input(checkpoint, prefix, inner),
     )
-
-
-def _norm(checkpoint: Checkpoint, name: str) -> Norm:
-    old = f"{name}.gamma" in checkpoint
-    gain, bias = ("gamma", "beta") if old else ("weight", "bias")
-    return Norm("layer", f"{name}.{gain}", f"{name}.{bias}")
 
 
 FAMILY = Family(

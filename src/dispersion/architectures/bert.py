@@ -76,11 +76,13 @@ def read_encoder(
             head_dim=head_dim,
             query=query,
             key=key,
-            input_norm=_norm(checkpoint, f"{prefix}{before}.LayerNorm"),
+            input_norm=stored_norm(checkpoint, f"{prefix}{before}.LayerNorm"),
             scale=inverse_root(head_dim),
             causal=causal,
             # Which row a position reads depends on first_position: not said by EmbeddingInput.
-            embedding=None if layer or first_position else _embedding(checkpoint, prefix, width),
+            embedding=None
+            if layer or first_position
+            else embedding_input(checkpoint, prefix, width),
         )
 
     return assemble(
@@ -98,7 +100,8 @@ def read_encoder(
     )
 
 
-def _embedding(checkpoint: Checkpoint, prefix: str, width: int) -> EmbeddingInput:
+def embedding_input(checkpoint: Checkpoint, prefix: str, width: int) -> EmbeddingInput:
+    """What the first layer reads: the sums of three embedding tables, normalised."""
     root = f"{prefix}embeddings."
     return EmbeddingInput(
         source=checkpoint,
@@ -110,7 +113,8 @@ def _embedding(checkpoint: Checkpoint, prefix: str, width: int) -> EmbeddingInpu
     )
 
 
-def _norm(checkpoint: Checkpoint, name: str) -> Norm:
+def stored_norm(checkpoint: Checkpoint, name: str) -> Norm:
+    """A LayerNorm by its new tensor names or by its old ones."""
     old = f"{name}.gamma" in checkpoint
     gain, bias = ("gamma", "beta") if old else ("weight", "bias")
     return Norm("layer", f"{name}.{gain}", f"{name}.{bias}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dispersion.architectures.attention import Attention, heads
+from dispersion.architectures.attention import Attention
+from dispersion.architectures.attention_heads import heads
 from dispersion.checkpoint import to_float64
 from dispersion.position_bias import TableBias
 
