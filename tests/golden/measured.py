@@ -52,7 +52,8 @@ def captured(model, ids):
 
     with mock.patch.object(hooks, "layer_statistics", keep):
         found = model.measure(Document("tokens", ids))
-    return calls, found
+    # A model that computes with its masks runs twice: the second pass is the one that counts.
+    return calls[-len(found) :], found
 
 
 def names():
