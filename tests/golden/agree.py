@@ -57,15 +57,15 @@ def differences(folder: Path) -> Iterator[tuple[bool, str]]:
         yield True, f"layers {sorted(number.values())}, the model has {real}"
     unknown = 0
     for layer in found.layers:
-        if number[layer.module] not in real:
+        if number[layer.module, layer.layer] not in real:
             continue
-        expected = record["logits"][number[layer.module]]
+        expected = record["logits"][number[layer.module, layer.layer]]
         if len(expected) != layer.query_heads:
             yield True, f"{layer.module}: {layer.query_heads} heads, not {len(expected)}"
         for index, _, head in layer.heads():
             where = f"{layer.module} head {index}"
             for n, seen in record["visible"].items():
-                if head.visible(int(n)) != seen[number[layer.module]]:
+                if head.visible(int(n)) != seen[number[layer.module, layer.layer]]:
                     yield True, f"{where}: other keys are seen at n={n}"
             own = row(head, expected[index])
             if own is None:

@@ -63,16 +63,19 @@ def rows(folder: Path) -> Iterator[Row]:
     record = json.loads((folder / "adversarial.json").read_text())
     layers = plan(open_checkpoint(folder)).layers
     number = numbers(layers)
-    turned = {layer.module: next(iter(layer.heads()))[2].rotary is not None for layer in layers}
+    turned = {
+        (layer.module, layer.layer): next(iter(layer.heads()))[2].rotary is not None
+        for layer in layers
+    }
     for offsets in ("free", "exact"):
         for n in record["lengths"]:
             found = audit(folder, [Target(int(n))], offsets=offsets, jobs=1)
-            certified = {(number[h.module], h.head): h for h in found.heads}
+            certified = {(number[h.module, h.layer], h.head): h for h in found.heads}
             for h in record["heads"]:
                 if (h["layer"], h["head"]) not in certified:
                     continue  # refused, see `refusals`
                 answer = certified[h["layer"], h["head"]]
-                rotated = turned[answer.module]
+                rotated = turned[answer.module, answer.layer]
                 if offsets == "exact" and not rotated:
                     continue
                 group = PLAIN if not rotated else EXACT if offsets == "exact" else FREE
