@@ -508,3 +508,11 @@ def test_strange_configs_raise_nothing_but_short_one_line_errors(name):
             messages.append(str(error))
     assert len(messages) > len(config) / 2
     assert not [m for m in messages if "\n" in m or len(m) > 500]
+
+
+def test_a_scaling_that_the_code_of_a_model_does_not_apply_is_refused():
+    """Cohere 2 with experts reads `rope_parameters`, and `rope_theta`, and nothing else."""
+    planned("cohere2_moe", {"rope_scaling": None, "rope_theta": 777.0}, drop=("rope_parameters",))
+    for kind in ("linear", "longrope"):
+        with pytest.raises(UnsupportedError, match="rope_scaling"):
+            planned("cohere2_moe", {"rope_scaling": {"rope_type": kind, "factor": 2.0}})

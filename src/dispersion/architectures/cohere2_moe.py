@@ -1,6 +1,7 @@
 """Cohere 2 with experts (Command A Plus): dense layers in front, which may all rotate.
 
-The norm in front of attention is a LayerNorm, or an RMSNorm where `rms_norm_eps` is set.
+The norm in front of attention is a LayerNorm, or an RMSNorm where `rms_norm_eps` is set. transformers
+does not apply a `rope_scaling` beside `rope_theta` here, so one is refused.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ LAYER_NORM = Decoder(
     head_dim=128,
     window=_kinds,
     rope=RopeRule(interleaved=True),
+    refused=("rope_scaling",),
 )
 RMS_NORM = replace(LAYER_NORM, norm="rms", eps_key="rms_norm_eps")
 
