@@ -1,7 +1,7 @@
 """Cohere 2 with experts (Command A Plus): dense layers in front, which may all rotate.
 
-The norm in front of attention is a LayerNorm, or an RMSNorm where `rms_norm_eps` is set. transformers
-does not apply a `rope_scaling` beside `rope_theta` here, so one is refused.
+The norm in front of attention is a LayerNorm, or an RMSNorm where `rms_norm_eps` is set. A
+`rope_scaling` beside `rope_theta` is not applied by transformers, so it is refused.
 """
 
 from __future__ import annotations
