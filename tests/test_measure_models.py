@@ -249,10 +249,10 @@ def test_a_file_of_records_is_gone_on_from(tmp_path):
     with pytest.raises(ArgumentError, match="belongs to another run"):
         Records(path, {**run, "dtype": "bfloat16"})
     path.write_text("something else\n")
-    with pytest.raises(ArgumentError, match="no file of measurements"):
+    with pytest.raises(ArgumentError, match="must hold measurements"):
         Records(path, run)
     path.write_text("cut off at once")
-    with pytest.raises(ArgumentError, match="no file of measurements"):
+    with pytest.raises(ArgumentError, match="must hold measurements"):
         Records(path, run)
     with pytest.raises(OutputError, match="cannot be read or written"):
         Records(tmp_path / "missing" / "out.jsonl", run)

@@ -524,3 +524,24 @@ def test_cuts_lower_the_optimum_and_a_batch_is_its_cells():
         alone = barrier.solve(rows, (one, none), start[:1], unknown, gap=1e-4)
         assert alone.value[0] == pytest.approx(found.value[i], rel=3e-4)
         assert np.all(found.multipliers[0][i] > 0)
+
+
+def test_pairs_that_are_zero_on_one_side_change_nothing():
+    query, key = low_rank(10, 2, 0.1, size=32)
+    wide_query, wide_key = (np.zeros((64, x.shape[1])) for x in (query, key))
+    places = np.concatenate([np.arange(0, 32, 2), 32 + np.arange(0, 32, 2)])
+    wide_query[places], wide_key[places] = query, key
+    wide_key[1] = 7.0  # nothing meets it on the other side
+    few = refine.rotated_norm(*started(query, key))
+    many = refine.rotated_norm(*started(wide_query, wide_key))
+    assert many == pytest.approx(few, rel=0.02)
+    assert many >= ascent(query, key)[0]
+
+
+def test_no_common_pair_leaves_no_logit():
+    query, key = np.zeros((2, 16, 4))
+    query[[0, 8]], key[[1, 9]] = 1.0, 1.0
+    queries, keys = cover(BallImage(query)), cover(BallImage(key))
+    assert refine.rotated_norm(queries, keys, np.ones(16), pairs_of(16)) == 0.0
+    erring = replace(keys, row_error=np.full(16, 1e-3))
+    assert refine.rotated_norm(queries, erring, np.ones(16), pairs_of(16)) > 0

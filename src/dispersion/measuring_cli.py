@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dispersion.contradictions import STDOUT
 from dispersion.options import read_lengths, reading
 
 if TYPE_CHECKING:
@@ -149,21 +151,21 @@ def report(
     from dispersion.report.writing import OutputFile
 
     heads = summarise(lines, audit, dtype=dtype)
-    click.echo(table(heads, len(lines)))
+    shown = [table(heads, len(lines))]
     if (rate := sink_rate_of(lines)) is not None:
-        click.echo(f"Sink rate (first token's mean share above {SINK:g}): {rate:.2f} of heads.")
+        shown.append(f"Sink rate (first token's mean share above {SINK:g}): {rate:.2f} of heads.")
     kept = {**as_json(heads, len(lines)), "sink_rate": rate, **(extra or {})}
     if ahead:
         measured = by_length(lines)
         predicted = predict_heads(measured, ahead)
         longest = max((float(x.lengths[-1]) for x in measured if len(x.lengths)), default=0.0)
-        click.echo("\n" + outlook(predicted, ahead, longest))
+        shown.append("\n" + outlook(predicted, ahead, longest))
         kept["predictions"] = predictions_as_json(predicted)
-    if json_path:
-        import json
-
+    text = json.dumps(kept, indent=1, allow_nan=False) if json_path else ""
+    click.echo(text if json_path == STDOUT else "\n".join(shown))
+    if json_path and json_path != STDOUT:
         with OutputFile(json_path) as file:
-            file.write(json.dumps(kept, indent=1, allow_nan=False) + "\n")
+            file.write(text + "\n")
     beyond = [head for head in heads if head.beyond]
     for head in beyond:
         click.echo(

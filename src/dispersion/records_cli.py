@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dispersion.contradictions import STDOUT
 from dispersion.options import read_lengths, reading
 
 if TYPE_CHECKING:
@@ -53,7 +55,12 @@ def records(file: str, **options: Any) -> int:
     from dispersion.measuring_cli import report
 
     path = Path(file)
-    lines = read_lines(path)[0][1:] if path.is_file() else []
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no such file"
+        msg = f"file must be one that `dispersion measure --out` wrote. Got {file!r}, {what}."
+        raise ArgumentError(msg)
+    # Documents are the unit of every limit: one that stands there twice counts once.
+    lines = list({line["document"]: line for line in read_lines(path)[0][1:]}.values())
     if not lines:
         msg = f"file must hold at least one measured document. Got {file!r}."
         raise ArgumentError(msg)
@@ -63,7 +70,8 @@ def records(file: str, **options: Any) -> int:
 
         asked = {name: options[name] for name in ("share", "confidence")}
         limits = tolerance_of_heads(lines, options["statistic"], **asked)
-        click.echo(_limits(limits, options["statistic"]) + "\n")
+        if options["json_path"] != STDOUT:
+            click.echo(_limits(limits, options["statistic"]) + "\n")
         extra["tolerance"] = _limits_as_json(limits, options["statistic"])
     return report(lines, None, "float32", options["ahead"], options["json_path"], extra)
 
@@ -129,14 +137,16 @@ def correlate(table: str, score: str, level: float, json_path: str | None) -> in
     from dispersion.report.writing import OutputFile
 
     found, left = relate(read_models(table), score, level=level)
+    text = json.dumps(relations_as_json(found, dict(left), score), indent=1, allow_nan=False) + "\n"
+    if json_path == STDOUT:
+        click.echo(text, nl=False)
+        return 0
     click.echo(_relations(found, score, level))
     for name, reason in left:
         click.echo(f"left out: {name} ({reason})")
     if json_path:
-        import json
-
         with OutputFile(json_path) as out:
-            out.write(json.dumps(relations_as_json(found, dict(left), score), indent=1) + "\n")
+            out.write(text)
     return 0
 
 

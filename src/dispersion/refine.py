@@ -79,6 +79,13 @@ def rotated_norm(
         pairs: shape (head_dim/2, 2); together they name every coordinate.
 
     """
+    used = _moving(queries)[pairs].any(axis=1) & _moving(keys)[pairs].any(axis=1)
+    if not used.all():
+        # A pair that is zero on one side adds nothing.
+        kept = pairs[used].T.ravel()
+        places = np.arange(len(kept)).reshape(2, -1).T
+        parts = (_part(queries, kept), _part(keys, kept))
+        return rotated_norm(*parts, scales[kept], places) if len(kept) else 0.0
     sides, order = (queries, keys), pairs.T.ravel()
     plain = plain_norm(queries, keys, scales)
     try:
@@ -103,6 +110,22 @@ def rotated_norm(
             return min(plain, certified(*frame.covers(sides), cells, goal))
     except np.linalg.LinAlgError:
         return plain
+
+
+def _moving(ellipsoid: Ellipsoid) -> NDArray[np.bool_]:
+    """The coordinates that are not zero in all of an ellipsoid."""
+    moving = ellipsoid.sizes > 0
+    return moving if ellipsoid.row_error is None else moving | (ellipsoid.row_error > 0)
+
+
+def _part(ellipsoid: Ellipsoid, kept: NDArray[np.intp]) -> Ellipsoid:
+    """An ellipsoid in some of its coordinates."""
+    return replace(
+        ellipsoid,
+        gram=ellipsoid.gram[np.ix_(kept, kept)],
+        sizes=ellipsoid.sizes[kept],
+        row_error=None if ellipsoid.row_error is None else ellipsoid.row_error[kept],
+    )
 
 
 def plain_norm(queries: Ellipsoid, keys: Ellipsoid, scales: NDArray[np.float64]) -> float:

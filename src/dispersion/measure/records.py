@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dispersion.errors import ArgumentError, OutputError
+from dispersion.measure.line_checks import is_document
 
 if TYPE_CHECKING:
     from dispersion.measure.documents import Document
@@ -163,11 +164,15 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int | None]:
     end = data.rfind(b"\n") + 1
     try:
         lines = [json.loads(line) for line in data[:end].splitlines()]
-        good = all(isinstance(x, dict) for x in lines) and all("document" in x for x in lines[1:])
-    except ValueError:
+        good = all(is_document(line) for line in lines[1:])
+        good = good and all(isinstance(line, dict) for line in lines[:1])
+    except (ValueError, RecursionError):
         good = False
     if not good or (lines and lines[0].get("format") != FORMAT) or (data and not lines):
-        msg = f"output {str(path)!r} is no file of measurements: name another file."
+        msg = (
+            f"file {str(path)!r} must hold measurements, line by line as "
+            "`dispersion measure --out` writes them. It does not: name another file."
+        )
         raise ArgumentError(msg)
     return lines, end if end < len(data) else None
 

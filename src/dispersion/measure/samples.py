@@ -241,6 +241,8 @@ def _vector(name: str, values: ArrayLike, *, sort: bool = True) -> Floats:
 
 
 def _pearson(a: Floats, b: Floats) -> float:
+    # Of any unit: squares of extreme numbers would leave float64.
+    a, b = (x / (float(np.abs(x).max(initial=0.0)) or 1.0) for x in (a, b))
     a, b = a - a.mean(), b - b.mean()
     size = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / size if size > 0 else math.nan

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dispersion.errors import ArgumentError
 from dispersion.measure.certified import Certified, certificates, contradictions
 from dispersion.measure.predictions import by_length, exponent
 
@@ -118,9 +119,19 @@ def sink_rate_of(lines: Sequence[dict[str, Any]]) -> float | None:
     return float(np.mean(np.array(shares) > SINK)) if shares else None
 
 
+def _finite(value: float | None, layer: int, name: str) -> float:
+    if value is None:
+        msg = (
+            f"measurements must be finite to be summarised. Got null for {name} in layer {layer}: "
+            "the model's logits were not finite there."
+        )
+        raise ArgumentError(msg)
+    return float(value)
+
+
 def _head(layers: list[dict[str, Any]], layer: int, head: int) -> HeadSummary:
     def over(part: str, name: str) -> list[float]:
-        return [float(x[part][name][head]) for x in layers]
+        return [_finite(x[part][name][head], layer, name) for x in layers]
 
     marks = [name for name in layers[0]["marks"] if all(name in x["marks"] for x in layers)]
     return HeadSummary(
@@ -133,7 +144,14 @@ def _head(layers: list[dict[str, Any]], layer: int, head: int) -> HeadSummary:
         mean_coefficient=float(np.mean(over("mean", "coefficient"))),
         sink_share=float(np.mean(over("mean", "sink_share"))),
         mass={
-            name: float(np.mean([x["mean"]["mass"][head][x["marks"].index(name)] for x in layers]))
+            name: float(
+                np.mean(
+                    [
+                        _finite(x["mean"]["mass"][head][x["marks"].index(name)], layer, "mass")
+                        for x in layers
+                    ]
+                )
+            )
             for name in marks
         },
         exponent=None,
