@@ -1,5 +1,6 @@
 """Layers on a Dask cluster with processes of its own."""
 
+import gc
 import json
 import os
 import signal
@@ -84,6 +85,15 @@ def test_strange_addresses(address, monkeypatch):
     with pytest.raises(ArgumentError, match="scheduler") as caught, executor_at(address):
         pass
     assert "\n" not in str(caught.value)
+
+
+def test_no_half_made_client_is_left_to_the_collector(monkeypatch):
+    """Collected while another client starts, it would wait for that one's lock for ever."""
+    monkeypatch.setattr("dispersion.clusters._SECONDS", 0.5)
+    for address in ("tcp://127.0.0.1:9", "nowhere"):
+        with pytest.raises(ArgumentError, match="scheduler"), executor_at(address):
+            pass
+        assert not [x for x in gc.get_objects() if type(x).__name__ == "Client"]
 
 
 def test_a_missing_package_is_named(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -33,14 +34,19 @@ def executor_at(address: str) -> Iterator[Executor]:
             "Install it: pip install 'distributed>=2024.8'."
         )
         raise ArgumentError(msg) from None
+    client, reason = None, ""
     try:
         client = Client(address, timeout=_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+    if client is None:
+        # A half-made client closes itself when it is collected. That must not happen later, while
+        # another one starts: both would wait for the same lock for ever.
+        gc.collect()
         msg = (
             f"scheduler must be the address of a running Dask scheduler, as in tcp://HOST:8786. "
             f"Got {address!r}: {reason}."
         )
-        raise ArgumentError(msg) from None
+        raise ArgumentError(msg)
     with client:
         yield client.get_executor(pure=False)  # type: ignore[no-untyped-call]
