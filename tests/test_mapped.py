@@ -117,7 +117,7 @@ def test_the_map_is_part_of_the_certificate(inner, monkeypatch):
             return mapped_ball(weight, through, 0 * shift, **keywords)
         return mapped_ball(weight, through / 2, shift, **keywords)
 
-    monkeypatch.setattr("dispersion.architectures.attention.mapped_ball", wrong)
+    monkeypatch.setattr("dispersion.architectures.attention_heads.mapped_ball", wrong)
     with pytest.raises(AssertionError):
         check_all("albert")
     assert mapped.mapped_ball is mapped_ball
