@@ -14,7 +14,7 @@ import numpy as np
 
 from dispersion import demo
 from dispersion.experiments.length_prediction import MODELS
-from dispersion.experiments.library_documents import library_documents
+from dispersion.experiments.python_documents import python_documents
 from dispersion.measure.documents import Document, Needle, put_needle
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _last(found: LayerStatistics, first: str) -> Any:
 
 def needle_documents(model: Any) -> Iterator[Document]:
     """Prose of the library with every needle, at every depth."""
-    texts = (x for x in library_documents(model.encode, LENGTH) if x.name.startswith("prose"))
+    texts = (x for x in python_documents(model.encode, LENGTH) if x.name.startswith("prose"))
     for document, (text, question, answer) in zip(texts, NEEDLES, strict=False):
         for depth in DEPTHS:
             needle = Needle(text, (depth,), question, answer)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dispersion.errors import UnsupportedError
-from dispersion.experiments.library_documents import library_documents
+from dispersion.experiments.python_documents import python_documents
 from dispersion.measure.lengths import DAMPED, Prediction
 from dispersion.measure.predictions import HeadLengths, by_length, predict_one
 
@@ -101,7 +101,7 @@ def measure_all(keep: Callable[[dict[str, Any]], None], folder: Path | None = No
             msg = f"{trained.name} must carry its tokenizer."
             raise UnsupportedError(msg)
         records = Records(folder / f"{trained.name}.jsonl", {"model": trained.name, "n": LENGTH})
-        documents = list(library_documents(model.encode, LENGTH))[: trained.documents]
+        documents = list(python_documents(model.encode, LENGTH))[: trained.documents]
         measure_documents(model, documents, records)
         records.close()
         lines = [records.found[document.name] for document in documents]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROSE, CODE = 4.5, 5.5  # characters of text that a token takes at most, about
 
 
-def library_documents(encode: Callable[[str], list[int]], length: int) -> Iterator[Document]:
+def python_documents(encode: Callable[[str], list[int]], length: int) -> Iterator[Document]:
     """Prose and code in turns, cut to `length` tokens; what turns out shorter is left out.
 
     Raises:
