@@ -29,3 +29,17 @@ def x64():
 
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(scope="session")
+def peak_memory():
+    """The benchmarks' module of that name, where peaks of memory can be measured."""
+    benchmarks = str(Path(__file__).parents[1] / "benchmarks")
+    sys.path.insert(0, benchmarks)
+    try:
+        import peak_memory
+    finally:
+        sys.path.remove(benchmarks)
+    if reason := peak_memory.available():
+        pytest.skip(reason)
+    return peak_memory

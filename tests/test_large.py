@@ -5,7 +5,6 @@ and 40 reads is holes, which take no disk.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -47,18 +46,6 @@ else:
     finite = sum(head.spread.lower > 0 for head in found.heads)
     print(peak_memory.above(before), len(found.heads), finite, len(found.skipped))
 """
-
-
-@pytest.fixture(scope="module")
-def peak_memory():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import peak_memory
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    if reason := peak_memory.available():
-        pytest.skip(reason)
-    return peak_memory
 
 
 def shapes():

@@ -5,10 +5,7 @@ below. A planted matrix shows that the measurement would notice. Larger sizes an
 `benchmarks/measure_layer.py`.
 """
 
-import sys
 from pathlib import Path
-
-import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 LENGTH = 8192
@@ -30,18 +27,6 @@ if sys.argv[1] == "matrix":
     dispersion.measure.layer_statistics = planted
 print(measure_layer.peak(1, {LENGTH}, 16), 1)
 """
-
-
-@pytest.fixture(scope="module")
-def peak_memory():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import peak_memory
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    if reason := peak_memory.available():
-        pytest.skip(reason)
-    return peak_memory
 
 
 def test_the_peak_is_far_below_the_matrix(peak_memory):

@@ -43,18 +43,6 @@ print(peak_memory.above(before), len(found.heads))
 """
 
 
-@pytest.fixture(scope="module")
-def peak_memory():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import peak_memory
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    if reason := peak_memory.available():
-        pytest.skip(reason)
-    return peak_memory
-
-
 def program(code, **values):
     paths = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
     return ["-c", paths + (code.format(**values) if values else code)]

@@ -17,7 +17,7 @@ import click
 from dispersion.errors import DispersionError
 from dispersion.figures_cli import figures
 from dispersion.measuring_cli import measure
-from dispersion.options import read_indices, read_lengths, read_verdicts, reading
+from dispersion.options import lengths_option, read_indices, read_verdicts, reading
 from dispersion.planning_cli import bound, plan
 from dispersion.proving_cli import prove
 from dispersion.records_cli import correlate, records
@@ -122,13 +122,10 @@ def cli(ctx: click.Context) -> int | None:
 
 @cli.command(short_help="Bound the attention heads of a checkpoint, or of two weight files.")
 @click.argument("paths", nargs=-1, metavar="CHECKPOINT | W_Q W_K")
-@click.option(
+@lengths_option(
     "--length",
     "lengths",
-    callback=reading(read_lengths),
-    multiple=True,
-    metavar="N",
-    help="Tokens in the row: 32768, 32K or 1M (K=1024, M=1024²). Repeat or separate by commas. "
+    "Tokens in the row: 32768, 32K or 1M (K=1024, M=1024²). Repeat or separate by commas. "
     "Default: 4K,16K,64K,256K,1M.",
 )
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispersion.contradictions import STDOUT
-from dispersion.options import read_lengths, reading
+from dispersion.options import lengths_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,13 +29,10 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Keep every document's statistics in FILE (JSON lines), and go on from what it holds.",
 )
-@click.option(
+@lengths_option(
     "--length",
     "lengths",
-    callback=reading(read_lengths),
-    multiple=True,
-    metavar="N",
-    help="Cut documents to N tokens (4096, 4K) and leave out shorter ones. Default: whole.",
+    "Cut documents to N tokens (4096, 4K) and leave out shorter ones. Default: whole.",
 )
 @click.option(
     "--needle", metavar="TEXT", help="Put TEXT into every document, and measure its share."
@@ -76,13 +73,10 @@ if TYPE_CHECKING:
     default="float32",
     help="What the model computes in. Default: float32.",
 )
-@click.option(
+@lengths_option(
     "--predict",
     "ahead",
-    callback=reading(read_lengths),
-    multiple=True,
-    metavar="N",
-    help="Predict every head at N tokens (32K,128K). An estimate, with an interval.",
+    "Predict every head at N tokens (32K,128K). An estimate, with an interval.",
 )
 @click.option("--no-certificates", is_flag=True, help="Do not audit the weights as well.")
 @click.option(

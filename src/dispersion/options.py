@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from dispersion.verdict import Verdict
 
 
+def lengths_option(flag: str, name: str, help_text: str) -> Callable[[Any], Any]:
+    """A repeatable option that reads lengths in tokens, as in ``4K,32768``."""
+    return click.option(
+        flag, name, callback=reading(read_lengths), multiple=True, metavar="N", help=help_text
+    )
+
+
 def read_lengths(text: str) -> tuple[int, ...]:
     """Read lengths such as ``4K,32768`` in rising order, each once."""
     return tuple(sorted(set(parse_lengths(text))))

@@ -8,7 +8,7 @@ import click
 
 from dispersion.errors import ArgumentError
 from dispersion.lengths import DEFAULT_LENGTHS
-from dispersion.options import read_lengths, reading
+from dispersion.options import lengths_option, read_lengths, reading
 
 _JSON = click.option(
     "--json", "json_path", metavar="FILE", help="Write JSON to FILE, or - for stdout."
@@ -139,13 +139,10 @@ def bound(lengths: tuple[int, ...] | None, json_path: str | None, **options: Any
     metavar="T",
     help="Divides the logits, after any cap. Default: 1.",
 )
-@click.option(
+@lengths_option(
     "--length",
     "lengths",
-    callback=reading(read_lengths),
-    multiple=True,
-    metavar="N",
-    help="Tokens in the row: 32768, 32K or 1M. Repeat or separate by commas. "
+    "Tokens in the row: 32768, 32K or 1M. Repeat or separate by commas. "
     "Default: 4K,16K,64K,256K,1M.",
 )
 @click.option(

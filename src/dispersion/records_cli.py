@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispersion.contradictions import STDOUT
-from dispersion.options import read_lengths, reading
+from dispersion.options import lengths_option
 
 if TYPE_CHECKING:
     from dispersion.measure.models_table import Related
@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Summarise, predict from and limit what was measured. Proves nothing.")
 @click.argument("file")
-@click.option(
+@lengths_option(
     "--predict",
     "ahead",
-    callback=reading(read_lengths),
-    multiple=True,
-    metavar="N",
-    help="Predict every head at N tokens (32K,128K). An estimate, with an interval.",
+    "Predict every head at N tokens (32K,128K). An estimate, with an interval.",
 )
 @click.option(
     "--tolerance",
