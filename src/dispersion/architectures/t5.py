@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Any
 from dispersion.architectures import ledger
 from dispersion.architectures.assemble import (
     check_asked,
-    check_tensors,
-    is_quantised,
-    layer_plan,
-    read_facts,
 )
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.biased_attention import TableAttention
-from dispersion.architectures.ledger import Naming, account
+from dispersion.architectures.ledger import Naming
 from dispersion.architectures.plans import Family, Plan
+from dispersion.architectures.two_stacks import Share, plan_of_stacks
 from dispersion.config import integer
 from dispersion.errors import CheckpointError
 from dispersion.head import ONE
@@ -99,31 +96,19 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
             attentions.append(_self_attention(checkpoint.config, stack, layer))
             if stack is decoder and encoder is not None:
                 attentions.append(_cross_attention(checkpoint.config, stack, layer, encoder))
-    packed = check_tensors(checkpoint, attentions)
-    names = set(checkpoint.names)
-    parts = []
+    shares = []
     if encoder is not None:
-        own = {name for name in names if name.startswith(f"{encoder.prefix}encoder.block.")}
-        parts.append((own, encoder.naming, encoder.prefix))
-        names -= own
-    parts.append((names, DECODER if decoder is None else decoder.naming, stacks[-1].prefix))
-    found = [
-        account(*part, attentions, already=packed, quantised=is_quantised(checkpoint))
-        for part in parts
-    ]
-    refused = {r.name: r for each in found for r in each.refused}
-    facts = read_facts(
+        begins = f"{encoder.prefix}encoder.block."
+        shares.append(Share(encoder.naming, encoder.prefix, begins))
+    shares.append(Share(DECODER if decoder is None else decoder.naming, stacks[-1].prefix))
+    return plan_of_stacks(
         checkpoint,
-        [a for a in attentions if a.module not in packed],
-        # As many as there are attention modules.
-        sum(stack.layers for stack in stacks) + (decoder.layers if encoder and decoder else 0),
-    )
-    return Plan(
-        family="t5",
-        model=facts | {"max_positions": None},
-        layers=tuple(layer_plan(checkpoint, a) for a in attentions if a.module not in refused),
-        skipped=tuple(skipped for each in found for skipped in each.skipped),
-        refused=tuple(refused.values()),
+        "t5",
+        attentions,
+        shares,
+        modules=sum(stack.layers for stack in stacks)
+        + (decoder.layers if encoder and decoder else 0),
+        facts={"max_positions": None},
     )
 
 

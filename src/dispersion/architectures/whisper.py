@@ -13,16 +13,13 @@ from dispersion.architectures import ledger
 from dispersion.architectures.assemble import (
     check_asked,
     check_rows,
-    check_tensors,
-    is_quantised,
-    layer_plan,
-    read_facts,
     split,
 )
 from dispersion.architectures.attention import Attention, Norm, Projection
-from dispersion.architectures.ledger import Naming, account
+from dispersion.architectures.ledger import Naming
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import inverse_root
+from dispersion.architectures.two_stacks import Share, plan_of_stacks
 from dispersion.config import integer
 from dispersion.embedding import EmbeddingInput
 
@@ -120,33 +117,19 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
                 attentions.append(_attention(checkpoint, stack, layer, stack, most))
                 if stack is decoder and encoder is not None:
                     attentions.append(_attention(checkpoint, stack, layer, encoder, most))
-    packed = check_tensors(checkpoint, attentions)
-    accounts = []
-    names = set(checkpoint.names)
+    shares = []
     if encoder is not None:
-        own = {name for name in names if name.startswith(f"{encoder.prefix}encoder.")}
-        accounts.append((own, encoder.naming, encoder.prefix))
-        names -= own
-    last = stacks[-1]
-    accounts.append((names, DECODER if decoder is None else decoder.naming, last.prefix))
-    found = [
-        account(*each, attentions, already=packed, quantised=is_quantised(checkpoint))
-        for each in accounts
-    ]
-    refused = {r.name: r for each in found for r in each.refused}
-    facts = read_facts(
+        shares.append(Share(encoder.naming, encoder.prefix, f"{encoder.prefix}encoder."))
+    shares.append(Share(DECODER if decoder is None else decoder.naming, stacks[-1].prefix))
+    return plan_of_stacks(
         checkpoint,
-        [a for a in attentions if a.module not in packed],
-        # As many as there are attention modules.
-        sum(stack.layers for stack in stacks) + (decoder.layers if encoder and decoder else 0),
-    )
-    return Plan(
-        family="whisper",
-        model=facts | _facts(stacks) | {"max_positions": most},
-        layers=tuple(layer_plan(checkpoint, a) for a in attentions if a.module not in refused),
-        skipped=tuple(skipped for each in found for skipped in each.skipped),
-        refused=tuple(refused.values()),
-        learned_positions=most,
+        "whisper",
+        attentions,
+        shares,
+        modules=sum(stack.layers for stack in stacks)
+        + (decoder.layers if encoder and decoder else 0),
+        facts=_facts(stacks) | {"max_positions": most},
+        positions=most,
     )
 
 
