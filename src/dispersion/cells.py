@@ -116,7 +116,12 @@ class Covered:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The z with (first·u)(second·u) ≤ 0, both of shape (k,) or shorter: of F's last columns."""
+    """The points with (first·u)(second·u) ≤ 0.
+
+    Attributes:
+        first, second: of shape (k,), or shorter: then they belong to the last of F's columns.
+
+    """
 
     first: NDArray[np.float64]
     second: NDArray[np.float64]
@@ -152,9 +157,10 @@ def wedges(boundaries: NDArray[np.float64]) -> list[Cut]:
 
 
 def certified(queries: Covered, keys: Covered, cells: Sequence[Cell], enough: float = 0.0) -> float:
-    """Upper bound on Σ_i ‖q_i‖·‖k_i‖ over the pairs of the points of all cells. **Upper.**
+    """Upper bound on Σ_i ‖q_i‖·‖k_i‖ over the rotated pairs i of all cells' points. **Upper.**
 
-    That is a bound on |⟨R q, R′ k⟩| for all rotations R and R′ of the pairs.
+    That bounds |⟨R q, R′ k⟩|, in logits before the head's scale, for all rotations R and R′ of the
+    pairs (theory T10, refined in refine.py). Infinite where nothing is proved.
 
     Args:
         queries, keys: the two sides.
