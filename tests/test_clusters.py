@@ -93,7 +93,7 @@ def test_no_half_made_client_is_left_to_the_collector(monkeypatch):
     for address in ("tcp://127.0.0.1:9", "nowhere"):
         with pytest.raises(ArgumentError, match="scheduler"), executor_at(address):
             pass
-        assert not [x for x in gc.get_objects() if type(x).__name__ == "Client"]
+        assert not [x for x in gc.get_objects() if type(x) is distributed.Client]
 
 
 def test_a_missing_package_is_named(monkeypatch):
