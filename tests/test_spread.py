@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispersion.covers import factor, joint_norm, rotated_offset
 from dispersion.ellipsoid import cover
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.head import BallImage, Head
 from dispersion.norms import qk_norm_ball
 from dispersion.rotary import Rotary, rotary
-from dispersion.spread import factor, joint_norm, product_bound, rotated_offset, spread_bound
+from dispersion.spread import product_bound, spread_bound
 from dispersion.testing import heads
 from head_checks import (
     EPS,

@@ -13,7 +13,7 @@ import numpy as np
 
 from dispersion import scaling
 from dispersion.cholesky import gamma, is_positive_semidefinite
-from dispersion.ellipsoid import Ellipsoid, cover
+from dispersion.ellipsoid import Ellipsoid, best_weight, cover
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +34,11 @@ class Cover:
 
     factor: NDArray[np.float64]
     slack: float = 0.0
+
+    def norm_upper(self, queries: Ellipsoid) -> float:
+        """Upper bound on |⟨q, k⟩| for queries of an ellipsoid and keys of the cover."""
+        norm = queries.image_norm_upper(self.factor.T) * _UP
+        return (norm + self.slack * queries.norm_upper()) * _UP if self.slack else norm
 
 
 def diagonal_cover(
@@ -58,12 +63,7 @@ def partial_cover(
     Unrotated coordinates allow any block; it is chosen so that both Gram matrices become diagonal.
     """
     gram_q, gram_k = query.gram * query.radius.upper**2, key.gram * key.radius.upper**2
-    forward, backward = np.eye(len(groups)), np.eye(len(groups))
-    block = np.ix_(unrotated, unrotated)
-    with np.errstate(all="ignore"):
-        blocks = scaling.balance(gram_q[block], gram_k[block])
-    if all(np.all(np.isfinite(x)) and np.max(np.abs(x)) < 2.0**200 for x in blocks):
-        forward[block], backward[block] = blocks
+    forward, backward = balanced(gram_q, gram_k, unrotated)
     found = scaling.minimise(
         forward @ gram_q @ forward.T,
         backward @ gram_k @ backward.T,
@@ -73,13 +73,52 @@ def partial_cover(
     )
     queries = cover(query, found.query_weight)
     keys = cover(key, found.key_weight, keep=mask)
+    return queries, shaped_cover(keys, found.scales, forward, backward)
+
+
+def joint_norm(query: BallImage, key: BallImage) -> float:
+    """Upper bound on max‖ρ_k Cᵀ(ρ_q A u + a)‖ over ‖u‖ ≤ 1 (T9). **Tight** up to rounding."""
+    steps = equilibration(query.gram, key.gram)
+    keys = rescale(cover(key, keep=np.zeros(key.head_dim, dtype=np.bool_)), steps)
+    root, excess = factor(keys)
+    weight = 0.5
+    if query.offset is not None and np.any(query.offset):
+        radius = query.radius.upper
+        left = root.T / steps
+        weight = best_weight(left @ (query.gram * radius**2) @ left.T, left @ query.offset)
+    queries = rescale(cover(query, weight), 1 / steps)
+    norm = queries.image_norm_upper(root.T) * math.sqrt(excess) * _UP
+    # What the stored key matrix lacks of the exact one, times the largest query.
+    return (norm + keys.slack * queries.norm_upper()) * _UP if keys.slack else norm
+
+
+def balanced(
+    gram_q: NDArray[np.float64], gram_k: NDArray[np.float64], unrotated: NDArray[np.intp]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """T and about T⁻ᵀ that make the unrotated blocks of T gram_q Tᵀ and T⁻ᵀ gram_k T⁻¹ diagonal."""
+    forward, backward = np.eye(len(gram_q)), np.eye(len(gram_q))
+    block = np.ix_(unrotated, unrotated)
+    with np.errstate(all="ignore"):
+        blocks = scaling.balance(gram_q[block], gram_k[block])
+    if all(np.all(np.isfinite(x)) and np.max(np.abs(x)) < 2.0**200 for x in blocks):
+        forward[block], backward[block] = blocks
+    return forward, backward
+
+
+def shaped_cover(
+    keys: Ellipsoid,
+    scales: NDArray[np.float64],
+    forward: NDArray[np.float64],
+    backward: NDArray[np.float64],
+) -> Cover:
+    """The cover of the shape that scales in balanced coordinates have."""
     # forwardᵀ diag(1/s) commutes with the rotations.
-    shape = forward.T / found.scales
-    turned = found.scales[:, None] * backward
+    shape = forward.T / scales
+    turned = scales[:, None] * backward
     excess = domination(keys, shape, float(np.linalg.eigvalsh(turned @ keys.gram @ turned.T)[-1]))
     if math.isinf(excess):
-        return queries, Cover(np.eye(len(groups)) * (keys.norm_upper() * _UP))
-    return queries, Cover(shape * (math.sqrt(excess) * _UP), keys.slack)
+        return Cover(np.eye(len(scales)) * (keys.norm_upper() * _UP))
+    return Cover(shape * (math.sqrt(excess) * _UP), keys.slack)
 
 
 def rotated_mask(head: Head) -> NDArray[np.bool_]:

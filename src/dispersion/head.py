@@ -20,6 +20,7 @@ from dispersion.errors import ArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dispersion.coupled_keys import CoupledKeys
     from dispersion.growth import Growth
     from dispersion.points import Point
     from dispersion.position_bias import Bias
@@ -195,6 +196,8 @@ class Head:
         growth: what positions multiply queries by, or None.
         inner: a head all of whose rows are rows of this one and whose inputs are known, from which
             witnesses come; None for the head itself.
+        coupled: the keys in two parts of one state (latent attention), all of which `key` holds
+            too; None where nothing closer than `key` is known.
 
     """
 
@@ -212,6 +215,7 @@ class Head:
     bias: Bias | None = None
     growth: Growth | None = None
     inner: Head | None = field(default=None, repr=False)
+    coupled: CoupledKeys | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.bias is not None and (

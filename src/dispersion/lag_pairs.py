@@ -8,6 +8,7 @@ query token's own key, at lag 0, has its input: that logit is a quadratic alread
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ from dispersion.ellipsoid import best_weight, cover
 from dispersion.own_key import JointBall, has_own_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from dispersion.ellipsoid import Ellipsoid
@@ -172,7 +175,7 @@ class LagPairs:
         matrix = np.zeros((root.shape[1], root.shape[1]))
         error = slack = constant = 0.0
         for lag, size, slope in zip(lags, tuned.sizes, slopes, strict=True):
-            part, part_error, part_slack = _form(self.bare, self.turned(root, lag))
+            part, part_error, part_slack = lag_form(self.bare, self.turned(root, lag))
             # ‖Xq‖ ≤ (‖Xq‖²/α + α)/2 for every α > 0.
             matrix += part * (slope / (2 * size))
             error += part_error * (slope / (2 * size))
@@ -291,7 +294,7 @@ class LagPairs:
         return kept
 
 
-def _form(
+def lag_form(
     keys: Ellipsoid, transform: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float, float]:
     """Transform F Fᵀ transformᵀ with the bounds on its error and on what row errors add."""
@@ -303,3 +306,15 @@ def _form(
     if keys.row_error is not None:
         slack = norm_upper(modulus @ keys.row_error)
     return np.tril(matrix) + np.tril(matrix, -1).T, error, slack
+
+
+def pairs_in_order(values: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
+    """Pairs i < j of descending values, in descending order of their sum."""
+    heap = [(-(values[0] + values[1]), 0, 1)] if len(values) > 1 else []
+    while heap:
+        total, i, j = heapq.heappop(heap)
+        yield i, j, -float(total) * _UP
+        if j + 1 < len(values):
+            heapq.heappush(heap, (-(values[i] + values[j + 1]), i, j + 1))
+        if j == i + 1 and j + 1 < len(values):
+            heapq.heappush(heap, (-(values[i + 1] + values[j + 1]), i + 1, j + 1))

@@ -1,5 +1,7 @@
 """Latent attention: keys whose two parts are capped apart, covered by one ball image.
 
+`coupled.py` goes on from here where the parts, which come of one state, are tied closely.
+
 Statement. Let a key be (x, y), x = ρ₁ C₁ v₁ + c₁ with ‖v₁‖ ≤ 1 (from a normalised latent) and
 y = ρ₂ C₂ v₂ + c₂ with ‖v₂‖ ≤ 1 (from the hidden state itself). For every share 0 < w < 1 it lies in
 the ball image of  M = diag(ρ₁ C₁/√w, ρ₂ C₂/√(1−w))  with offset (c₁, c₂).

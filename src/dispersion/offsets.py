@@ -7,7 +7,6 @@ largest visited one (lag_pairs.py bounds a pair).
 
 from __future__ import annotations
 
-import heapq
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,15 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dispersion import witness
-from dispersion.lag_pairs import LagPairs
+from dispersion.coupled_offsets import CoupledPairs
+from dispersion.lag_pairs import LagPairs, pairs_in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
     from dispersion.head import Head
-    from dispersion.lag_pairs import Pair
+from dispersion.lag_pairs import Pair
 
 DEFAULT_BUDGET = 600.0
 """Seconds that an audit with exact offsets may take unless told otherwise."""
@@ -105,6 +105,9 @@ def _one_length(head: Head, length: int, free: float, scan: _Scan, deadline: flo
     if not scan.extend(lags, deadline):
         return fallback
     spread, pair = _over_pairs(scan.work, lags, scan.at(lags), deadline)
+    if head.coupled is not None:
+        coupled = CoupledPairs(head, scan.work)
+        spread = coupled.spread(lags, min(spread, free), deadline)
     found = None
     if pair is not None and head.reach is not None:
         near = np.arange(1, min(len(lags), 9), dtype=np.int64)
@@ -150,7 +153,7 @@ def _over_pairs(
     """The largest pair bound, or what the first unvisited pair allows where that is more."""
     order = np.argsort(-singles)
     best: Pair | None = None
-    for count, (i, j, allowed) in enumerate(_pairs(singles[order])):
+    for count, (i, j, allowed) in enumerate(pairs_in_order(singles[order])):
         if best is not None and allowed <= best.bound * _TOLERANCE:
             return max(best.bound, min(allowed, best.bound * _TOLERANCE)), best
         if count >= _MOST_PAIRS or time.monotonic() > deadline:
@@ -159,15 +162,3 @@ def _over_pairs(
         if best is None or pair.bound > best.bound:
             best = pair
     return (0.0 if best is None else best.bound), best
-
-
-def _pairs(values: NDArray[np.float64]) -> Iterator[tuple[int, int, float]]:
-    """Pairs i < j of descending values, in descending order of their sum."""
-    heap = [(-(values[0] + values[1]), 0, 1)] if len(values) > 1 else []
-    while heap:
-        total, i, j = heapq.heappop(heap)
-        yield i, j, -float(total) * _UP
-        if j + 1 < len(values):
-            heapq.heappush(heap, (-(values[i] + values[j + 1]), i, j + 1))
-        if j == i + 1 and j + 1 < len(values):
-            heapq.heappush(heap, (-(values[i + 1] + values[j + 1]), i + 1, j + 1))

@@ -23,7 +23,7 @@ _FINE_STAGES = ((3, 20), (5, 30), (7, 40), (9, 60), (11, 80))
 # (k, step) of the damped steps for a caller that goes on from rough scales.
 _STEPS = ((4, 0.1), (5, 0.05), (5, 0.03), (6, 0.02))
 _LONGEST = 2.0  # the largest change of a log scale in one step
-_SMALL = 48  # head_dim up to which the fine stages in float64 cost next to nothing
+SMALL = 48  # head_dim up to which the fine stages in float64 cost next to nothing
 _RIDGE = 1e-9
 
 
@@ -64,7 +64,7 @@ def minimise(
 
     """
     count = int(groups.max()) + 1
-    precise = len(groups) <= _SMALL
+    precise = len(groups) <= SMALL
     dtype = np.float64 if precise else np.float32
     sides = [Side(g, o, dtype) for g, o in ((query, query_offset), (key, key_offset))]
     energy = [np.bincount(groups, weights=side.diagonal) for side in sides]
@@ -159,24 +159,48 @@ class Side:
         if self.offset is not None:
             line = s * self.offset
             matrix = scaled / share + np.outer(line, line) / (1 - share)
-        unit = float(np.trace(matrix))
-        matrix = matrix / unit
-        high = matrix
-        log = 0.0
-        for _ in range(power):
-            high = high @ high
-            trace = float(np.trace(high))
-            high = high / trace
-            log = 2 * log + np.log(trace)
-        row = np.einsum("ij,ij->i", high, matrix).astype(np.float64)
-        total = float(row.sum())
-        value = 0.5 * (np.log(unit) + (log + np.log(total)) / (2**power + 1))
+        found = trace_norm(matrix, power)
         slope = 0.0
         if line is not None:
+            high = found.high
             inner = float(line @ high @ line)
             trend = -float(np.einsum("ij,ij->", high, scaled)) / share**2 + inner / (1 - share) ** 2
-            slope = trend / (unit * total)
-        return float(value), row / total, slope
+            slope = 2 * found.weight * trend
+        return found.value, found.row, slope
+
+
+@dataclass(frozen=True, eq=False)
+class TraceNorm:
+    """½ log (tr Mᵖ)^{1/p} of a symmetric matrix and what its slopes are made of.
+
+    Attributes:
+        value: ½ log (tr Mᵖ)^{1/p}, at least ½ log λ_max.
+        row: shape (n,), its gradient in the logarithms of scales s of s M s; adds up to 1.
+        high, weight: weight · high is its gradient in M.
+
+    """
+
+    value: float
+    row: NDArray[np.float64]
+    high: NDArray[Any]
+    weight: float
+
+
+def trace_norm(matrix: NDArray[Any], power: int) -> TraceNorm:
+    """The smooth stand-in for ½ log λ_max with p = 2^power + 1."""
+    unit = float(np.trace(matrix))
+    matrix = matrix / unit
+    high = matrix
+    log = 0.0
+    for _ in range(power):
+        high = high @ high
+        trace = float(np.trace(high))
+        high = high / trace
+        log = 2 * log + np.log(trace)
+    row = np.einsum("ij,ij->i", high, matrix).astype(np.float64)
+    total = float(row.sum())
+    value = 0.5 * (np.log(unit) + (log + np.log(total)) / (2**power + 1))
+    return TraceNorm(float(value), row / total, high, 0.5 / (unit * total))
 
 
 def _sigmoid(x: float) -> float:

@@ -14,12 +14,11 @@ import numpy as np
 
 from dispersion import refine, rigor, scaling
 from dispersion.cholesky import gamma
+from dispersion.coupled import coupled_norm
 from dispersion.covers import (
-    equilibration,
-    factor,
     groups_of,
+    joint_norm,
     partial_cover,
-    rescale,
     rotated_mask,
     rotated_offset,
 )
@@ -79,6 +78,8 @@ def spread_bound(head: Head) -> SpreadBound:
             norm, scales = _rotated_norm(head, head.query, head.key)
         else:
             norm = joint_norm(head.query, head.key)
+        if head.coupled is not None:
+            norm = coupled_norm(head, norm)
         spread = 2 * head.scale.upper * norm * _UP
     level = (spread / 2 + head.scale.upper * _constant_level(head)) * _UP
     if head.soft_cap is not None:
@@ -95,22 +96,6 @@ def product_bound(head: Head) -> float:
     if head.soft_cap is not None:
         return rigor.capped_spread(spread, head.soft_cap).upper
     return spread
-
-
-def joint_norm(query: BallImage, key: BallImage) -> float:
-    """Upper bound on max‖ρ_k Cᵀ(ρ_q A u + a)‖ over ‖u‖ ≤ 1 (T9). **Tight** up to rounding."""
-    steps = equilibration(query.gram, key.gram)
-    keys = rescale(cover(key, keep=np.zeros(key.head_dim, dtype=np.bool_)), steps)
-    root, excess = factor(keys)
-    weight = 0.5
-    if query.offset is not None and np.any(query.offset):
-        radius = query.radius.upper
-        left = root.T / steps
-        weight = best_weight(left @ (query.gram * radius**2) @ left.T, left @ query.offset)
-    queries = rescale(cover(query, weight), 1 / steps)
-    norm = queries.image_norm_upper(root.T) * math.sqrt(excess) * _UP
-    # What the stored key matrix lacks of the exact one, times the largest query.
-    return (norm + keys.slack * queries.norm_upper()) * _UP if keys.slack else norm
 
 
 def _rotated(head: Head) -> bool:
@@ -136,8 +121,7 @@ def _rotated_norm(
         keys = cover(key, weight_k, keep=mask)
         return refine.rotated_norm(queries, keys, scales, rotary.pairs), scales
     queries, shape = partial_cover(query, key, offset, groups, rotary.unrotated, mask)
-    norm = queries.image_norm_upper(shape.factor.T) * _UP
-    norm = (norm + shape.slack * queries.norm_upper()) * _UP if shape.slack else norm
+    norm = shape.norm_upper(queries)
     return min(norm, queries.norm_upper() * cover(key, keep=mask).norm_upper() * _UP), None
 
 

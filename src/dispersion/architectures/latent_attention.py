@@ -15,6 +15,7 @@ import numpy as np
 
 from dispersion.architectures.attention import Attention
 from dispersion.checkpoint import to_float64
+from dispersion.coupled_keys import CoupledKeys, States
 from dispersion.head import ONE, Head
 from dispersion.latent import best_share, joint_ball
 from dispersion.latent_witness import inner_head, small_states
@@ -115,6 +116,16 @@ class LatentAttention(Attention):
             bias=None if bias is None else bias[self.rank :],
         )
         latent_gain = need(self.latent_gain)
+        states = States(
+            projection_ball(
+                latent[: self.rank],
+                norm="rms",
+                gain=gain,
+                bias=None if bias is None else bias[: self.rank],
+            ),
+            turned,
+            self.eps,
+        )
         queries = queries_gain = queries_bias = None
         if self.query_rank is not None:
             queries, queries_gain = need(self.query_latent), need(self.query_latent_gain)
@@ -165,5 +176,6 @@ class LatentAttention(Attention):
                     causal=self.causal,
                     growth=self.growth,
                     inner=inner,
+                    coupled=CoupledKeys(plain, states),
                 ),
             )

@@ -1,0 +1,151 @@
+"""Which cells cover the keys of latent attention well, at free phases.
+
+Floats only; `coupled_keys.py` says what a cell covers and `coupled.py` certifies it. The bound of a
+cell is minimised over the shares and the scales of a D-scaling together, through the smooth
+stand-ins for λ_max of scaling.py. Intervals of σ are halved where the bound is largest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import minimize
+
+from dispersion.coupled_forms import Forms, centred, halves
+from dispersion.covers import balanced
+from dispersion.scaling import SMALL, Side, trace_norm
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dispersion.coupled_keys import Cell, CoupledKeys
+    from dispersion.head import BallImage
+
+    Matrix = NDArray[np.float64]
+
+# (k of p = 2^k + 1, L-BFGS iterations), and those for large heads.
+_STAGES, _ROUGH_STAGES = ((4, 8), (7, 12)), ((4, 6), (6, 6))
+_FIRST = 0.1  # of the largest σ: where the first two cells meet
+_SMALLEST = 5e-3  # of the largest σ: a cell that tells what can be won at most
+_FARTHEST = 6.0  # how far logarithms move for one cell
+_NARROW = 1.1  # ends of a cell whose ratio is below this are not told apart
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """σ from `lower` to `upper`, what covers it, and the value that this has in floats.
+
+    `start` holds the variables at which the value was found.
+    """
+
+    lower: float
+    upper: float
+    value: float
+    cell: Cell
+    scales: Matrix
+    start: Matrix
+
+
+class Search:
+    """The cells of one head.
+
+    Args:
+        query: the queries, without offset.
+        keys: the keys.
+        groups: labels of coordinates; those of one label share a scale.
+        unrotated: coordinates that no position turns.
+
+    """
+
+    def __init__(
+        self,
+        query: BallImage,
+        keys: CoupledKeys,
+        groups: NDArray[np.intp],
+        unrotated: NDArray[np.intp],
+    ) -> None:
+        gram = query.gram * query.radius.upper**2
+        self.forward, self.backward = balanced(gram, Forms(keys).apart, unrotated)
+        self._forms = Forms(keys, self.backward)
+        self._query_gram = self.forward @ gram @ self.forward.T
+        dtype = np.float64 if len(gram) <= SMALL else np.float32
+        self._query = Side(self._query_gram, None, dtype)
+        self._groups, self._count = groups, int(groups.max()) + 1
+        self._largest = keys.states.largest
+
+    def best(self, below: float, most: int) -> list[Interval]:
+        """Intervals from 0 to the largest σ; none where they can hardly win.
+
+        Args:
+            below: what the bound of small σ has to be below.
+            most: how many intervals may be solved.
+
+        """
+        energy = [
+            np.bincount(self._groups, weights=np.diag(gram)) + 1e-300
+            for gram in (self._query_gram, self._forms.apart)
+        ]
+        start = np.concatenate([0.25 * np.log(energy[0] / energy[1]), self._forms.start])
+        top = self._largest
+        least = self._solved(0.0, _SMALLEST * top, start)
+        if not least.value < below:
+            return []
+        order = itertools.count()
+        heap: list[tuple[float, int, Interval]] = []
+        for ends, point in (((0.0, _FIRST * top), least.start), ((_FIRST * top, top), start)):
+            found = self._solved(*ends, point)
+            heapq.heappush(heap, (-found.value, next(order), found))
+        for _ in range((most - 3) // 2):
+            worst = heap[0][2]
+            narrow = worst.lower > 0 and worst.upper < _NARROW * worst.lower
+            if narrow or worst.upper < 2 * _SMALLEST * top:
+                break
+            heapq.heappop(heap)
+            for ends in halves(worst.lower, worst.upper):
+                child = self._solved(*ends, worst.start)
+                if not child.value < worst.value:
+                    # What covers the whole interval covers a part of it.
+                    child = replace(worst, lower=ends[0], upper=ends[1])
+                heapq.heappush(heap, (-child.value, next(order), child))
+        return [entry[2] for entry in heap]
+
+    def _solved(self, lower: float, upper: float, start: Matrix) -> Interval:
+        ends = centred(lower, upper)
+        point = start
+        for power, iterations in _STAGES if len(self.forward) <= SMALL else _ROUGH_STAGES:
+            found = minimize(
+                self._objective,
+                point,
+                args=(ends, power),
+                jac=True,
+                method="L-BFGS-B",
+                bounds=[(x - _FARTHEST, x + _FARTHEST) for x in start.tolist()],
+                options={"maxiter": iterations, "maxcor": 20},
+            )
+            point = found.x
+        scales = np.exp(point[: self._count])[self._groups]
+        at = self._forms.at(ends, point[self._count :])
+        key = self._forms.gram(at)
+        tops = [
+            float(np.linalg.eigvalsh(s[:, None] * gram * s)[-1])
+            for s, gram in ((1 / scales, self._query_gram), (scales, key))
+        ]
+        value = math.sqrt(max(tops[0] * tops[1], 0.0))
+        return Interval(lower, upper, value, self._forms.cell(at), scales, point)
+
+    def _objective(self, x: Matrix, ends: tuple[float, float], power: int) -> tuple[float, Matrix]:
+        """The logarithm of a cell's smooth bound and its gradient."""
+        scales = np.exp(x[: self._count])[self._groups]
+        value, row, _ = self._query.smooth_norm(1 / scales, 1.0, power)
+        at = self._forms.at(ends, x[self._count :])
+        key = scales[:, None] * self._forms.gram(at) * scales
+        found = trace_norm(key.astype(self._query.gram.dtype), power)
+        weight = (found.weight * scales)[:, None] * found.high * scales
+        by_scale = np.bincount(self._groups, weights=found.row - row, minlength=self._count)
+        by_share = self._forms.slopes(weight, at)
+        return value + found.value, np.concatenate([by_scale, by_share])
