@@ -320,9 +320,9 @@ def test_pickles_are_not_even_asked_for(site, tmp_path):
     refused(UnsafeFileError, "is a pickle", audit, address)
 
 
-@pytest.mark.parametrize("file", ["model.gguf", "w.npy"])
+@pytest.mark.parametrize("file", ["w.npz", "w.npy"])
 def test_other_formats_are_refused_by_name(site, file):
-    refused(UnsupportedError, "only safetensors", audit, f"{site.url}/m/{file}")
+    refused(UnsupportedError, "only safetensors and GGUF", audit, f"{site.url}/m/{file}")
     assert site.asked == []
 
 

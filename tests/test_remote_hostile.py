@@ -156,7 +156,7 @@ def test_a_header_that_claims_to_be_huge_is_not_read(site):
 @pytest.mark.parametrize("size", [0, 3])
 def test_a_file_of_next_to_nothing(site, size):
     site.files[FILE] = bytes(size)
-    refused(CheckpointError, "truncated or not safetensors", audit, f"{site.url}/model")
+    refused(CheckpointError, "is empty, so it is truncated", audit, f"{site.url}/model")
 
 
 @pytest.mark.parametrize("length", [None, 10**12])

@@ -50,6 +50,12 @@ class RemoteReader:
 
     def __call__(self, name: str, rows: slice | None) -> NDArray[Any]:
         dtype, offset, shape = located(self._entries[name].info, rows)
+        return self.mapped(name, offset, shape, dtype)
+
+    def mapped(
+        self, name: str, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> NDArray[Any]:
+        """An array over a tensor's bytes from `offset` on."""
         count = math.prod(shape)
         if count == 0:
             flat: NDArray[Any] = np.empty(0, dtype)
