@@ -6,6 +6,7 @@ package under test.
 """
 
 import math
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -25,12 +26,43 @@ ARCHITECTURES = {
     "qwen2_moe": ARCH.QWEN2MOE, "qwen3": ARCH.QWEN3, "qwen3_moe": ARCH.QWEN3MOE,
     "roberta": ARCH.BERT, "smollm3": ARCH.SMOLLM3, "stablelm": ARCH.STABLELM,
     "starcoder2": ARCH.STARCODER2,
+    "afmoe": ARCH.AFMOE, "apertus": ARCH.APERTUS, "arcee": ARCH.ARCEE, "bloom": ARCH.BLOOM,
+    "cohere2": ARCH.COHERE2, "dbrx": ARCH.DBRX, "dots1": ARCH.DOTS1, "ernie4_5": ARCH.ERNIE4_5,
+    "ernie4_5_moe": ARCH.ERNIE4_5_MOE, "exaone4": ARCH.EXAONE4, "exaone_moe": ARCH.EXAONE_MOE,
+    "glm4": ARCH.GLM4, "glm4_moe": ARCH.GLM4_MOE, "granitemoe": ARCH.GRANITE_MOE,
+    "granitemoeshared": ARCH.GRANITE_MOE, "hunyuan_v1_dense": ARCH.HUNYUAN_DENSE,
+    "hunyuan_v1_moe": ARCH.HUNYUAN_MOE, "minimax_m2": ARCH.MINIMAXM2, "mpt": ARCH.MPT,
+    "seed_oss": ARCH.SEED_OSS,
+    "falcon_h1": ARCH.FALCON_H1, "granitemoehybrid": ARCH.GRANITE_HYBRID, "lfm2": ARCH.LFM2,
+    "lfm2_moe": ARCH.LFM2MOE, "qwen3_5_text": ARCH.QWEN35, "qwen3_5_moe_text": ARCH.QWEN35MOE,
+    "qwen3_next": ARCH.QWEN3NEXT,
+    "deepseek_v2": ARCH.DEEPSEEK2, "deepseek_v3": ARCH.DEEPSEEK2,
 }  # fmt: skip
-PERMUTED = (ARCH.LLAMA, ARCH.GRANITE, ARCH.SMOLLM3, ARCH.OLMO)
-SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, ARCH.GEMMA3, ARCH.NEMOTRON)
+PERMUTED = (
+    ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
+    ARCH.GRANITE_HYBRID,
+)  # fmt: skip
+HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
+NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
+GRANITES = (ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.GRANITE_HYBRID)
+MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
+SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, ARCH.GEMMA3, ARCH.NEMOTRON, *NEXT)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
-LOST += ("decoder.bias",)
+LOST += ("decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
+LOST += ("e_score_correction_bias",)
 ROBERTA_OFFSET = 2
+DATA = Path(__file__).parent / "data"
+VARIANTS = {  # by name: the folder, and changes of its config
+    "exaone_moe": ("exaone_moe", {"layer_types": ["sliding_attention", "sliding_attention"]}),
+    "lfm2_moe": ("lfm2", {"model_type": "lfm2_moe"}),
+    "qwen3_5_moe_text": ("qwen3_5_moe_text", {"full_attention_interval": 2}),
+    "qwen3_5_text": ("qwen3_5_text", {"full_attention_interval": 2}),
+    "qwen3_next": ("qwen3_next", {"full_attention_interval": 2}),
+    # Files from before kv_b_proj was split.
+    "deepseek_v2 whole": ("deepseek_v2", {"whole": True}),
+    "deepseek_v3__yarn whole": ("deepseek_v3__yarn", {"whole": True}),
+    "hunyuan_v1_moe": ("hunyuan_v1_dense", {"model_type": "hunyuan_v1_moe"}),
+}
 
 
 class Model:
@@ -40,14 +72,21 @@ class Model:
         self.source = open_checkpoint(folder)
         self.config = {**self.source.config, **dict(changes)}
         self.arch = ARCHITECTURES[self.config["model_type"]]
-        self.layers = self.first("num_hidden_layers", "n_layer")
-        self.width = self.first("hidden_size", "n_embd")
-        self.heads = self.first("num_attention_heads", "n_head")
+        self.layers = self.first("num_hidden_layers", "n_layer", "n_layers")
+        self.width = self.first("hidden_size", "n_embd", "d_model")
+        self.heads = self.first("num_attention_heads", "n_head", "n_heads")
         self.keys = self.config.get("num_key_value_heads") or self.heads
         if self.arch is ARCH.FALCON:  # the converter reads another key, 1 where there is none
             grouped = self.config["new_decoder_architecture"]
             self.keys = self.config["num_kv_heads"] if grouped else 1
         if self.arch is ARCH.STARCODER:
+            self.keys = 1
+        if self.arch is ARCH.BLOOM:
+            self.config.setdefault("seq_length", self.width)
+        attention = self.config.get("attn_config", {})
+        self.keys = attention.get("kv_n_heads") or self.keys
+        self.split = self.arch is ARCH.DEEPSEEK2 and not self.config.get("whole")
+        if self.split:
             self.keys = 1
         self.head_dim = self.config.get("head_dim") or self.width // self.heads
         rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
@@ -68,7 +107,15 @@ class Model:
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
             if self.arch is ARCH.MODERN_BERT:
                 name = name.removeprefix("model.")
+            if self.arch is ARCH.BLOOM:
+                name = name.removeprefix("transformer.")
             yield name, values
+
+
+def golden(name):
+    """A golden checkpoint by its folder, or one that another family shares but for its config."""
+    folder, changes = VARIANTS.get(name, (name, {}))
+    return Model(DATA / folder, changes)
 
 
 def permute(values, heads):
@@ -80,17 +127,36 @@ def permute(values, heads):
     )
 
 
+def shifted(model, name):
+    """Whether the file has 1 + weight."""
+    inner = name.endswith("linear_attn.norm.weight")
+    return model.arch in SHIFTED and name.endswith("norm.weight") and not inner
+
+
+def in_file(name):
+    """Under which name a tensor is looked up."""
+    if name.endswith(".dt_bias"):
+        return name.removesuffix("dt_bias") + "dt_proj.bias"
+    if name.endswith("e_score_correction_bias"):
+        return name.removesuffix("_bias") + ".bias"
+    return f"{name}.weight" if name.endswith("sinks") else name
+
+
 def modified(model, name, values):
     """What `modify_tensors` of the converter makes of a tensor."""
+    if "conv1d" in name or ".conv.conv." in name:
+        return values.squeeze()
+    if model.arch is ARCH.FALCON_H1:
+        return values * np.float32(falcon_factor(model.config, name))
     if model.arch in PERMUTED and name.endswith(("q_proj.weight", "q_proj.bias")):
         return permute(values, model.heads)
     if model.arch in PERMUTED and name.endswith(("k_proj.weight", "k_proj.bias")):
         return permute(values, model.keys)
-    if model.arch in SHIFTED and name.endswith("norm.weight"):
+    if shifted(model, name):
         return values + np.float32(1)
     if model.arch is ARCH.GPT2 and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
         return values.T
-    if model.arch is ARCH.GPTNEOX and ".query_key_value." in name:
+    if model.arch in (ARCH.GPTNEOX, ARCH.BLOOM) and ".query_key_value." in name:
         sides = values.reshape(model.heads, 3, model.head_dim, *values.shape[1:])
         return np.concatenate([sides[:, i].reshape(-1, *values.shape[1:]) for i in range(3)])
     if model.arch is ARCH.FALCON and ".query_key_value." in name:
@@ -103,9 +169,19 @@ def modified(model, name, values):
     return values
 
 
+def falcon_factor(config, name):
+    """What Falcon H1's converter multiplies into a weight that attention reads."""
+    inner = config["attention_in_multiplier"]
+    if "k_proj" in name:
+        return config["key_multiplier"] * inner
+    if "q_proj" in name or "v_proj" in name:
+        return inner
+    return config["embedding_multiplier"] if "embed_tokens" in name else 1.0
+
+
 def extra_tensors(model):
     """What `generate_extra_tensors` adds: divisors of the rotary frequencies."""
-    if model.arch is ARCH.LLAMA and model.kind == "llama3":
+    if model.arch in (ARCH.LLAMA, ARCH.APERTUS) and model.kind == "llama3":
         size = model.head_dim
         frequencies = 1 / model.theta ** (np.arange(0, size, 2) / size)
         factor, low, high = (
@@ -132,8 +208,9 @@ def extra_tensors(model):
 def settings(model, writer):
     """What `set_gguf_parameters` writes."""
     config, arch = model.config, model.arch
-    writer.add_block_count(model.layers)
-    context = model.first("max_position_embeddings", "n_positions")
+    drafts = 0 if arch is ARCH.DEEPSEEK2 else config.get("num_nextn_predict_layers", 0)
+    writer.add_block_count(model.layers + drafts)
+    context = model.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
     if arch is ARCH.FALCON:
         context = 2048
     writer.add_context_length(
@@ -141,8 +218,14 @@ def settings(model, writer):
     )
     writer.add_embedding_length(model.width)
     writer.add_head_count(model.heads)
-    writer.add_head_count_kv(model.keys)
-    if config.get("head_dim") is not None and arch is not ARCH.GRANITE:
+    if arch in MIXED:
+        attends = [t == "full_attention" for t in config["layer_types"]]
+        writer.add_head_count_kv([model.keys if a else 0 for a in attends])
+    else:
+        writer.add_head_count_kv(model.keys)
+    if arch is ARCH.DEEPSEEK2:
+        latent_settings(config, writer)
+    elif config.get("head_dim") is not None and arch not in GRANITES:
         writer.add_key_length(model.head_dim)
         writer.add_value_length(model.head_dim)
     if model.theta is not None and arch not in (ARCH.FALCON, ARCH.PHI2):
@@ -152,8 +235,13 @@ def settings(model, writer):
     eps = model.first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
     if arch in (ARCH.OLMO, ARCH.NEMOTRON, ARCH.MODERN_BERT):
         eps = 1e-5 if arch is ARCH.OLMO else config["norm_eps"]
+    if arch in (ARCH.MPT, ARCH.DBRX):
+        eps = 1e-5
     if eps is not None:
         writer.add_layer_norm_eps(eps)
+    drafts = None if arch is ARCH.DEEPSEEK2 else config.get("num_nextn_predict_layers")
+    if drafts is not None:
+        writer.add_nextn_predict_layers(drafts)
     if (experts := model.first("num_local_experts", "num_experts")) is not None:
         writer.add_expert_count(experts)
     rope_settings(model, writer)
@@ -178,13 +266,58 @@ def settings(model, writer):
             writer.add_sliding_window_pattern([t == "sliding_attention" for t in types])
         case ARCH.GPT_OSS:
             writer.add_sliding_window(config["sliding_window"])
-        case ARCH.GRANITE:
+        case ARCH.AFMOE | ARCH.COHERE2:
+            writer.add_sliding_window(config["sliding_window"])
+            if arch is ARCH.COHERE2:
+                writer.add_logit_scale(config["logit_scale"])
+                writer.add_rope_dimension_count(model.head_dim)
+                writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        case ARCH.EXAONE4 | ARCH.EXAONE_MOE if config.get("sliding_window"):
+            writer.add_sliding_window(config["sliding_window"])
+            writer.add_sliding_window_pattern(
+                [t == "sliding_attention" for t in config["layer_types"]]
+            )
+            if arch is ARCH.EXAONE_MOE:
+                writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        case ARCH.MPT | ARCH.DBRX:
+            attention = config["attn_config"]
+            if attention["clip_qkv"] is not None:
+                writer.add_clamp_kqv(attention["clip_qkv"])
+            if arch is ARCH.MPT:
+                writer.add_max_alibi_bias(
+                    attention["alibi_bias_max"] if attention["alibi"] else 0.0
+                )
+        case ARCH.GRANITE | ARCH.GRANITE_MOE | ARCH.GRANITE_HYBRID:
             writer.add_attention_scale(config["attention_multiplier"])
             writer.add_embedding_scale(config["embedding_multiplier"])
             writer.add_residual_scale(config["residual_multiplier"])
             writer.add_logit_scale(config["logits_scaling"])
+            if arch is ARCH.GRANITE_HYBRID:
+                writer.add_rope_scaling_finetuned(config["position_embedding_type"] == "rope")
+        case ARCH.QWEN3NEXT | ARCH.QWEN35 | ARCH.QWEN35MOE:
+            writer.add_full_attention_interval(config["full_attention_interval"])
+            if arch is not ARCH.QWEN3NEXT:
+                writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
         case ARCH.PHI3:
             writer.add_sliding_window(config.get("sliding_window") or 0)
+
+
+def latent_settings(config, writer):
+    """Sizes of latents; of the one key head that is left of them where kv_b_proj is split."""
+    still, turned = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
+    rank, values = config["kv_lora_rank"], config["v_head_dim"]
+    writer.add_kv_lora_rank(rank)
+    if config["q_lora_rank"] is not None:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_rope_dimension_count(turned)
+    if config.get("whole"):
+        writer.add_key_length(still + turned)
+        writer.add_value_length(values)
+        return
+    writer.add_key_length(rank + turned)
+    writer.add_value_length(rank)
+    writer.add_key_length_mla(still + turned)
+    writer.add_value_length_mla(values)
 
 
 def rope_settings(model, writer):
@@ -202,11 +335,15 @@ def rope_settings(model, writer):
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
         if rope.get("beta_slow") is not None:
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        if arch is ARCH.DEEPSEEK2:
+            writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
     local = model.local.get("rope_theta") or model.config.get("rope_local_base_freq")
     if local is not None:
         writer.add_rope_freq_base_swa(local)
     share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
-    if arch in PERMUTED:
+    if share is None and arch in HALF:
+        share = 0.5
+    if arch in (*PERMUTED, ARCH.AFMOE, ARCH.APERTUS):
         writer.add_rope_dimension_count(model.head_dim)
     elif share is not None or arch is ARCH.JAIS2:
         writer.add_rope_dimension_count(int((share or 1) * model.head_dim))
@@ -226,15 +363,26 @@ def longrope_factor(model):
     return float(np.float32(math.sqrt(1 + math.log(scale) / math.log(original))))
 
 
+def pieces(model):
+    """The tensors, of which kv_b_proj may become two."""
+    for name, values in model.tensors():
+        if not (model.split and name.endswith("kv_b_proj.weight")):
+            yield name, values
+            continue
+        still, rank = model.config["qk_nope_head_dim"], values.shape[-1]
+        heads = values.reshape(model.heads, -1, rank)
+        yield name.replace("kv_b_proj", "k_b_proj"), heads[:, :still].swapaxes(1, 2)
+        yield name.replace("kv_b_proj", "v_b_proj"), heads[:, still:]
+
+
 def write(model, path, *, kind=None):
     """Write the file; `kind` quantises all matrices. Returns the names that were left out."""
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[model.arch])
     settings(model, writer)
     names = gguf.get_tensor_name_map(model.arch, model.layers)
     lost = []
-    for name, values in model.tensors():
-        asked = f"{name}.weight" if name.endswith("sinks") else name
-        found = names.get_name(asked, try_suffixes=(".weight", ".bias"))
+    for name, values in pieces(model):
+        found = names.get_name(in_file(name), try_suffixes=(".weight", ".bias"))
         if found is None or any(part in name for part in LOST):
             lost.append(name)
             continue

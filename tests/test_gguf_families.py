@@ -13,13 +13,24 @@ import pytest
 from checkpoints import gguf_bytes, gguf_metadata, refused
 from dispersion.architectures import plan, supported_model_types
 from dispersion.checkpoint import from_arrays, open_checkpoint, to_float64
-from dispersion.checkpoint.gguf_families import ARCHITECTURES, partial_factor
+from dispersion.checkpoint.gguf_families import ARCHITECTURES
+from dispersion.checkpoint.gguf_settings import partial_factor
 from dispersion.cli import main
 from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
-from gguf_conversion import LOST, SHIFTED, Model, longrope_factor, write
+from gguf_conversion import (
+    DATA,
+    LOST,
+    Model,
+    golden,
+    longrope_factor,
+    modified,
+    shifted,
+    write,
+)
 
-DATA = Path(__file__).parent / "data"
 FULL = {"layer_types": None, "sliding_window": None, "use_sliding_window": False}
+FOURTH = {"layer_types": ["sliding_attention", "sliding_attention"]}  # no pattern is written
+FALCON_H1 = ("attention_in_multiplier", "key_multiplier", "embedding_multiplier")  # in weights
 ROPE = "rope_parameters"
 
 
@@ -35,6 +46,11 @@ def rope(**changes):
         return {ROPE: inner}
 
     return change
+
+
+def one_mscale(config):
+    """Files hold one of DeepSeek's two factors; pairs are neighbours in all of them."""
+    return rope(mscale=config[ROPE]["mscale_all_dim"])(config) | {"rope_interleave": True}
 
 
 # What llama.cpp computes with where it differs from the checkpoint. GGUF files have no key for
@@ -65,6 +81,17 @@ DROPPED = {
     "smollm3": {"no_rope_layers": [1, 1]},
     "stablelm": {},
     "starcoder2": FULL,
+    "afmoe": FOURTH, "apertus": {}, "arcee": {}, "bloom": {}, "cohere2": FOURTH,
+    "dbrx": {}, "dbrx__clip": {}, "dots1": FULL, "ernie4_5": {}, "ernie4_5_moe": {},
+    "exaone4__no_window": {}, "exaone_moe": {}, "glm4": {}, "glm4_moe": {},
+    "glm4_moe__qk_norm": {}, "granitemoe": {}, "granitemoeshared": {}, "hunyuan_v1_dense": {},
+    "hunyuan_v1_moe": {},
+    "minimax_m2": {}, "mpt": {}, "mpt__clip": {}, "seed_oss": {},
+    "falcon_h1": dict.fromkeys(FALCON_H1, 1.0), "granitemoehybrid": {},
+    "granitemoehybrid__rope": {}, "lfm2": {}, "lfm2_moe": {}, "qwen3_5_moe_text": {},
+    "qwen3_5_text": {}, "qwen3_next": {},
+    "deepseek_v2": {}, "deepseek_v2 whole": {}, "deepseek_v3": {},
+    "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
 FLOAT32_EPS = 2.0**-24
 FACTORS = 2.0**-22  # divisors of frequencies are float32 numbers in the file
@@ -78,7 +105,9 @@ def reference(name, model):
     arrays = {}
     for tensor in model.source.names:
         values = to_float64(model.source.read(tensor), tensor=tensor)
-        if model.arch in SHIFTED and tensor.endswith("norm.weight"):
+        if name == "falcon_h1":
+            values = modified(model, tensor, values.astype(np.float32)).astype(float)
+        if shifted(model, tensor):
             values = (values.astype(np.float32) + np.float32(1)).astype(float) - 1
         arrays[tensor] = values
     for key in ("attention_multiplier", "embedding_multiplier"):
@@ -111,6 +140,21 @@ def same_norm(got, want):
     assert got.eps == pytest.approx(want.eps, rel=FLOAT32_EPS)
 
 
+def same_reach(got, want):
+    if want is None:
+        assert got is None
+        return
+    assert (got.width, got.radius, got.centred) == (want.width, want.radius, want.centred)
+    for part in ("gain", "bias", "through"):
+        mine, theirs = getattr(got, part), getattr(want, part)
+        assert (mine is None) == (theirs is None)
+        if theirs is not None:
+            np.testing.assert_array_equal(mine, theirs)
+    same_norm(got.query_norm, want.query_norm)
+    same_norm(got.key_norm, want.key_norm)
+    same_reach(got.keys, want.keys)
+
+
 def same_rotary(got, want):
     if want is None:
         assert got is None
@@ -139,17 +183,21 @@ def same_heads(found, expected):
             assert got.window == want.window
             assert got.causal == want.causal
             same_rotary(got.rotary, want.rotary)
-            same_norm(got.reach.query_norm, want.reach.query_norm)
-            same_norm(got.reach.key_norm, want.reach.key_norm)
+            same_reach(got.reach, want.reach)
+            for fact in ("chunked", "self_attention"):
+                assert getattr(got, fact) == getattr(want, fact)
+            assert (got.bias, got.growth) == (want.bias, want.growth)
+            assert (got.inner is None) == (want.inner is None)
             count += 1
     assert count
 
 
 @pytest.mark.parametrize("name", DROPPED)
 def test_a_converted_checkpoint_has_the_heads_of_its_original(tmp_path, name):
-    model = Model(DATA / name)
+    model = golden(name)
     lost = write(model, tmp_path / "m.gguf")
-    assert all(any(part in tensor for part in LOST) for tensor in lost), lost
+    others = (".mlp.", "feed_forward") if name in ("hunyuan_v1_moe", "lfm2_moe") else ()
+    assert all(any(part in tensor for part in (*LOST, *others)) for tensor in lost), lost
     found, expected = plan(open_checkpoint(tmp_path / "m.gguf")), reference(name, model)
     same_heads(found, expected)
     assert found.learned_positions == expected.learned_positions
@@ -159,7 +207,7 @@ def test_a_converted_checkpoint_has_the_heads_of_its_original(tmp_path, name):
 
 @pytest.mark.parametrize("name", DROPPED)
 def test_the_inputs_of_a_first_layer_are_the_same_rows(tmp_path, name):
-    model = Model(DATA / name)
+    model = golden(name)
     write(model, tmp_path / "m.gguf")
     got = plan(open_checkpoint(tmp_path / "m.gguf")).layers[0].embedding
     want = reference(name, model).layers[0].embedding
@@ -181,7 +229,7 @@ def test_the_inputs_of_a_first_layer_are_the_same_rows(tmp_path, name):
 
 
 def test_every_architecture_is_tested_and_leads_to_a_family():
-    tested = {gguf.MODEL_ARCH_NAMES[Model(DATA / name).arch] for name in DROPPED}
+    tested = {gguf.MODEL_ARCH_NAMES[golden(name).arch] for name in DROPPED}
     assert tested == set(ARCHITECTURES)
     assert {a.model_type for a in ARCHITECTURES.values()} <= set(supported_model_types())
     assert set(ARCHITECTURES) <= set(gguf.MODEL_ARCH_NAMES.values())
@@ -190,7 +238,7 @@ def test_every_architecture_is_tested_and_leads_to_a_family():
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "gpt2", "phi3", "falcon__new_decoder"])
 def test_rows_of_quantised_tensors_are_reordered_too(tmp_path, name):
     """Q8_0 where rows have whole blocks of 32 values, F16 elsewhere, as the converters have it."""
-    model = Model(DATA / name)
+    model = golden(name)
     write(model, tmp_path / "m.gguf", kind=gguf.GGMLQuantizationType.Q8_0)
     steps = {
         "F32": 0.0,
@@ -248,7 +296,7 @@ def converted(name):
     """Metadata without its prefix and tensors of a converted checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
-        write(Model(DATA / name), path)
+        write(golden(name), path)
         reader = gguf.GGUFReader(path)
         metadata = {
             key: field.contents()
@@ -270,6 +318,7 @@ def changed(tmp_path, name, change=(), tensors=()):
 
 
 ONES = np.ones(4, np.float32)
+PATTERN = "attention.sliding_window_pattern"
 REFUSED = [
     ("gpt_bigcode", {"attention.head_count_kv": 3}, {}, "has one key head"),
     ("gpt_bigcode", {"attention.head_count_kv": None}, {}, "has one key head"),
@@ -303,6 +352,20 @@ REFUSED = [
     ("phi3__longrope", {"rope.scaling.factor": 2.0}, {}, "no other scaling"),
     ("qwen3", {}, {"blk.0.attn_qkv.weight": np.ones((64, 24), np.float32)}, "attn_qkv"),
     ("qwen3", {}, {"token_embd_norm.weight": np.ones(24, np.float32)}, "token_embd_norm"),
+    ("exaone4__no_window", {"attention.sliding_window": 6}, {}, "models of 64 layers only"),
+    ("exaone_moe", {PATTERN: [True, False]}, {}, "every fourth layer must be the full one"),
+    ("afmoe", {PATTERN: 2}, {}, "every fourth layer must be the full one"),
+    ("mpt", {}, {"position_embd.weight": np.ones((256, 24), np.float32)}, "a table of positions"),
+    ("glm4", {"nextn_predict_layers": 1}, {}, "glm4.nextn_predict_layers"),
+    ("glm4", {"rope.dimension_sections": [1, 1, 0, 0]}, {}, "rope.dimension_sections"),
+    ("cohere2", {"attention.clamp_kqv": 2.0}, {}, "cohere2.attention.clamp_kqv"),
+    ("granitemoe", {"rope.scaling.finetuned": False}, {}, "switches the rotation off"),
+    ("lfm2", {"attention.head_count_kv": [2, 1]}, {}, "differs between layers"),
+    ("lfm2", {"attention.sliding_window": 4}, {}, "lfm2.attention.sliding_window"),
+    ("qwen3_next", {"attention.recurrent_layers": [1, 0]}, {}, "attention.recurrent_layers"),
+    ("falcon_h1", {"attention.scale": 1.0}, {}, "logit scale 1.0"),
+    ("minimax_m2", {"attention.indexer.head_count": 2}, {}, "attention.indexer.head_count"),
+    ("dots1", {"attention.sliding_window": 4}, {}, "dots1.attention.sliding_window"),
 ]
 
 
@@ -361,6 +424,54 @@ def test_full_layers_of_modernbert_come_first_in_their_period(tmp_path, period):
         refused(CheckpointError, key, open_checkpoint, path)
 
 
+def test_layers_behind_the_last_one_are_drafts(tmp_path):
+    """Files of GLM 4.5 and others count them as blocks, and beside those."""
+    metadata, arrays = converted("glm4_moe")
+    drafts = {n.replace("blk.1", "blk.2"): a for n, a in arrays.items() if n.startswith("blk.1")}
+    drafts |= {"blk.2.nextn.eh_proj.weight": np.ones((24, 48)), "blk.2.nextn.enorm.weight": ONES}
+    assert metadata["glm4moe.block_count"] == 3
+    found = plan(open_checkpoint(changed(tmp_path, "glm4_moe", {}, drafts)))
+    assert [layer.layer for layer in found.layers] == [0, 1]
+    assert not found.refused
+    assert found.model["layers"] == 2
+    assert "draft layer for multi-token prediction" in {s.reason for s in found.skipped}
+
+
+@pytest.mark.parametrize("drafts", [3, 2**31 - 1])
+def test_there_must_be_layers_that_are_no_drafts(tmp_path, drafts):
+    path = changed(tmp_path, "glm4_moe", {"nextn_predict_layers": drafts})
+    refused(CheckpointError, "must be less than block_count=3", open_checkpoint, path)
+
+
+def test_exaone4_of_64_layers_has_windows_that_turn_and_full_layers_that_rest(tmp_path):
+    change = {"block_count": 64, "attention.sliding_window": 6}
+    found = open_checkpoint(changed(tmp_path, "exaone4__no_window", change)).config
+    assert found["sliding_window"] == 6
+    assert found["layer_types"] == (["sliding_attention"] * 3 + ["full_attention"]) * 16
+    change = {"block_count": 64, "attention.sliding_window": None}
+    found = open_checkpoint(changed(tmp_path, "exaone4__no_window", change)).config
+    assert found["sliding_window"] == 4096
+
+
+@pytest.mark.parametrize(
+    "value", [3, "x", [0, 0], [1], [], [-1, 1], [True, False], [0.0, 1.0], None, ["a", "b"]]
+)
+@pytest.mark.parametrize("name", ["lfm2", "granitemoehybrid"])
+def test_key_heads_of_a_mixed_model_are_a_list(tmp_path, name, value):
+    value = b"\x09\0\0\0\x04\0\0\0" + bytes(8) if value == [] else value
+    if value == [-1, 1]:
+        value = b"\x09\0\0\0\x05\0\0\0\x02" + bytes(7) + b"\xff\xff\xff\xff\1\0\0\0"
+    path = changed(tmp_path, name, {"attention.head_count_kv": value})
+    refused(CheckpointError, "a list of integers from 0 on", open_checkpoint, path)
+
+
+def test_corrections_of_the_choice_of_experts_act_on_no_attention(tmp_path):
+    path = changed(tmp_path, "dots1", {}, {"blk.1.exp_probs_b.bias": ONES})
+    found = plan(open_checkpoint(path))
+    assert not found.refused
+    assert len(found.layers) == 2
+
+
 ABSURD = [
     ("attention.head_count", 2**31 - 1),
     ("attention.head_count", 10**6),
@@ -390,8 +501,16 @@ ABSURD = [
     ("rope.scaling.finetuned", 3),
     ("expert_count", -1.0),
     ("expert_count", "x"),
+    ("full_attention_interval", 0),
+    ("full_attention_interval", -2.0),
+    ("nextn_predict_layers", "x"),
+    ("attention.max_alibi_bias", -1.0),
+    ("attention.max_alibi_bias", float("nan")),
+    ("attention.clamp_kqv", -1.0),
+    ("attention.clamp_kqv", "x"),
 ]
 FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3__longrope"]
+FAMILIES += ["mpt", "dbrx", "cohere2", "glm4_moe", "lfm2", "qwen3_5_text", "exaone4__no_window"]
 FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 

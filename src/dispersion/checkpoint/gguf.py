@@ -14,6 +14,7 @@ import numpy as np
 
 from dispersion.checkpoint.gguf_config import find_architecture, translate
 from dispersion.checkpoint.gguf_file import Stored, parse
+from dispersion.checkpoint.gguf_latent import Joined, joined
 from dispersion.checkpoint.gguf_metadata import WIDEST_HEAD, Contents
 from dispersion.checkpoint.gguf_parts import read_parts
 from dispersion.checkpoint.gguf_rope import FREQS, LONG, SHORT
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dispersion.checkpoint.gguf_families import Architecture
+    from dispersion.checkpoint.gguf_architecture import Architecture
     from dispersion.checkpoint.gguf_file import Parsed
 
     # Bytes of a tensor as an array: the tensor, its first byte, shape and dtype.
@@ -109,8 +110,10 @@ def from_header(
             )
             raise CheckpointError(msg)
         renamed[spelled] = stored
+    parts = joined(renamed, config["num_attention_heads"]) if architecture.latent else {}
     infos = {name: _info(name, stored, order) for name, stored in renamed.items()}
-    reader = partial(_read, renamed, order, mapped)
+    infos |= {name: both.info(name) for name, both in parts.items()}
+    reader = partial(_read, renamed, parts, order, mapped)
     return Checkpoint(source, "gguf", infos, reader, config, True, dict(origin or {}))
 
 
@@ -148,8 +151,15 @@ def _mapped(
 
 
 def _read(
-    tensors: dict[str, Stored], order: Order, mapped: Bytes, name: str, rows: slice | None
+    tensors: dict[str, Stored],
+    parts: dict[str, Joined],
+    order: Order,
+    mapped: Bytes,
+    name: str,
+    rows: slice | None,
 ) -> NDArray[Any]:
+    if name in parts:
+        return parts[name].read(lambda part, some: _dequantised(part, name, mapped, some), rows)
     stored = tensors[name]
     if order.transposed(name):
         whole = _dequantised(stored, name, mapped, None).T
@@ -160,8 +170,8 @@ def _read(
     at = order.of_file(name, count, rows or slice(0, count))
     if at is None:
         return _dequantised(stored, name, mapped, rows)
-    parts, place = runs(at)
-    read = [_dequantised(stored, name, mapped, part) for part in parts]
+    spans, place = runs(at)
+    read = [_dequantised(stored, name, mapped, span) for span in spans]
     if not read:
         return _dequantised(stored, name, mapped, slice(0, 0))
     return np.concatenate(read)[place]

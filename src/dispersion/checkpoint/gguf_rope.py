@@ -11,7 +11,7 @@ from dispersion.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dispersion.checkpoint.gguf_families import Architecture
+    from dispersion.checkpoint.gguf_architecture import Architecture
     from dispersion.checkpoint.gguf_metadata import Contents, Metadata
 
 FREQS, LONG, SHORT = "rope_freqs", "rope_factors_long", "rope_factors_short"
@@ -37,6 +37,8 @@ def rope_scaling(
     for key in ("rope.scale_linear", "rope.scaling.factor"):  # the second, newer key wins
         if meta.nonzero(key):
             factor = meta.real(key)
+    if kind == "linear" and factor == 1.0:  # what files mean that say nothing
+        kind = "none"
     attention = meta.real("rope.scaling.attn_factor", 1.0)
     factors = {name: _divisors(meta, name, found) for name in found.factors}
     known = architecture.scalings
