@@ -36,11 +36,13 @@ ARCHITECTURES = {
     "falcon_h1": ARCH.FALCON_H1, "granitemoehybrid": ARCH.GRANITE_HYBRID, "lfm2": ARCH.LFM2,
     "lfm2_moe": ARCH.LFM2MOE, "qwen3_5_text": ARCH.QWEN35, "qwen3_5_moe_text": ARCH.QWEN35MOE,
     "qwen3_next": ARCH.QWEN3NEXT,
-    "deepseek_v2": ARCH.DEEPSEEK2, "deepseek_v3": ARCH.DEEPSEEK2,
+    "bitnet": ARCH.BITNET, "gemma3n_text": ARCH.GEMMA3N, "llama4_text": ARCH.LLAMA4,
+    "ministral3": ARCH.MISTRAL3, "t5": ARCH.T5, "deepseek_v2": ARCH.DEEPSEEK2,
+    "deepseek_v3": ARCH.DEEPSEEK2,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
-    ARCH.GRANITE_HYBRID,
+    ARCH.GRANITE_HYBRID, ARCH.MISTRAL3,
 )  # fmt: skip
 HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
@@ -49,15 +51,30 @@ MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
 SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, ARCH.GEMMA3, ARCH.NEMOTRON, *NEXT)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
 LOST += ("decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
-LOST += ("e_score_correction_bias",)
+LOST += ("e_score_correction_bias", "altup_projections", "altup_unembed")
 ROBERTA_OFFSET = 2
 DATA = Path(__file__).parent / "data"
+MINISTRAL = {
+    "factor": 4.0, "llama_4_scaling_beta": 0.2, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "original_max_position_embeddings": 16, "rope_theta": 1e4, "rope_type": "yarn",
+}  # fmt: skip
 VARIANTS = {  # by name: the folder, and changes of its config
     "exaone_moe": ("exaone_moe", {"layer_types": ["sliding_attention", "sliding_attention"]}),
     "lfm2_moe": ("lfm2", {"model_type": "lfm2_moe"}),
     "qwen3_5_moe_text": ("qwen3_5_moe_text", {"full_attention_interval": 2}),
     "qwen3_5_text": ("qwen3_5_text", {"full_attention_interval": 2}),
     "qwen3_next": ("qwen3_next", {"full_attention_interval": 2}),
+    "gemma3n_text": (
+        "gemma3n_text",
+        {
+            "layer_types": ["sliding_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": {"rope_theta": 5e4, "rope_type": "default"},
+                "sliding_attention": {"rope_theta": 1e3, "rope_type": "default"},
+            },
+        },
+    ),
+    "ministral3": ("ministral3", {"rope_parameters": MINISTRAL}),
     # Files from before kv_b_proj was split.
     "deepseek_v2 whole": ("deepseek_v2", {"whole": True}),
     "deepseek_v3__yarn whole": ("deepseek_v3__yarn", {"whole": True}),
@@ -72,9 +89,11 @@ class Model:
         self.source = open_checkpoint(folder)
         self.config = {**self.source.config, **dict(changes)}
         self.arch = ARCHITECTURES[self.config["model_type"]]
-        self.layers = self.first("num_hidden_layers", "n_layer", "n_layers")
+        if self.config.get("architectures") == ["T5EncoderModel"]:
+            self.arch = ARCH.T5ENCODER
+        self.layers = self.first("num_hidden_layers", "n_layer", "n_layers", "num_layers")
         self.width = self.first("hidden_size", "n_embd", "d_model")
-        self.heads = self.first("num_attention_heads", "n_head", "n_heads")
+        self.heads = self.first("num_attention_heads", "n_head", "n_heads", "num_heads")
         self.keys = self.config.get("num_key_value_heads") or self.heads
         if self.arch is ARCH.FALCON:  # the converter reads another key, 1 where there is none
             grouped = self.config["new_decoder_architecture"]
@@ -88,7 +107,7 @@ class Model:
         self.split = self.arch is ARCH.DEEPSEEK2 and not self.config.get("whole")
         if self.split:
             self.keys = 1
-        self.head_dim = self.config.get("head_dim") or self.width // self.heads
+        self.head_dim = self.first("head_dim", "d_kv") or self.width // self.heads
         rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
         self.rope = dict(rope.get("full_attention", rope))
         self.local = rope.get("sliding_attention", {})
@@ -137,6 +156,12 @@ def in_file(name):
     """Under which name a tensor is looked up."""
     if name.endswith(".dt_bias"):
         return name.removesuffix("dt_bias") + "dt_proj.bias"
+    if name.endswith("_sub_norm.weight"):  # the names of an older BitNet are mapped
+        return name.replace("attn_sub_norm", "inner_attn_ln").replace(
+            "ffn_sub_norm", "ffn_layernorm"
+        )
+    if name.endswith("altup.correct_output_scale"):
+        return f"{name}.weight"
     if name.endswith("e_score_correction_bias"):
         return name.removesuffix("_bias") + ".bias"
     return f"{name}.weight" if name.endswith("sinks") else name
@@ -148,6 +173,8 @@ def modified(model, name, values):
         return values.squeeze()
     if model.arch is ARCH.FALCON_H1:
         return values * np.float32(falcon_factor(model.config, name))
+    if model.arch is ARCH.BITNET and name.endswith("_proj.weight"):
+        return ternary(values)
     if model.arch in PERMUTED and name.endswith(("q_proj.weight", "q_proj.bias")):
         return permute(values, model.heads)
     if model.arch in PERMUTED and name.endswith(("k_proj.weight", "k_proj.bias")):
@@ -167,6 +194,12 @@ def modified(model, name, values):
     if model.config["model_type"] == "roberta" and name == "embeddings.position_embeddings.weight":
         return values[ROBERTA_OFFSET:]
     return values
+
+
+def ternary(values):
+    """BitnetModel.weight_quant: -1, 0 or 1 times the mean of the absolute values."""
+    inverse = np.float32(1) / np.maximum(np.abs(values).mean(dtype=np.float32), np.float32(1e-5))
+    return np.clip(np.round(values * inverse), -1, 1) / inverse
 
 
 def falcon_factor(config, name):
@@ -210,7 +243,11 @@ def settings(model, writer):
     config, arch = model.config, model.arch
     drafts = 0 if arch is ARCH.DEEPSEEK2 else config.get("num_nextn_predict_layers", 0)
     writer.add_block_count(model.layers + drafts)
-    context = model.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    context = (
+        512
+        if "d_kv" in config
+        else model.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    )
     if arch is ARCH.FALCON:
         context = 2048
     writer.add_context_length(
@@ -225,12 +262,17 @@ def settings(model, writer):
         writer.add_head_count_kv(model.keys)
     if arch is ARCH.DEEPSEEK2:
         latent_settings(config, writer)
-    elif config.get("head_dim") is not None and arch not in GRANITES:
+    elif model.first("head_dim", "d_kv") is not None and arch not in GRANITES:
         writer.add_key_length(model.head_dim)
         writer.add_value_length(model.head_dim)
     if model.theta is not None and arch not in (ARCH.FALCON, ARCH.PHI2):
         writer.add_rope_freq_base(model.theta)
-    if (eps := model.first("rms_norm_eps", "norm_eps")) is not None:
+    eps = (
+        config["layer_norm_epsilon"]
+        if "d_kv" in config
+        else model.first("rms_norm_eps", "norm_eps")
+    )
+    if eps is not None:
         writer.add_layer_norm_rms_eps(eps)
     eps = model.first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
     if arch in (ARCH.OLMO, ARCH.NEMOTRON, ARCH.MODERN_BERT):
@@ -294,6 +336,22 @@ def settings(model, writer):
             writer.add_logit_scale(config["logits_scaling"])
             if arch is ARCH.GRANITE_HYBRID:
                 writer.add_rope_scaling_finetuned(config["position_embedding_type"] == "rope")
+        case ARCH.MISTRAL3:
+            writer.add_rope_scaling_yarn_log_mul(model.rope["mscale_all_dim"])
+            writer.add_attn_temperature_scale(model.rope["llama_4_scaling_beta"])
+        case ARCH.GEMMA3N:
+            writer.add_sliding_window(config["sliding_window"])
+            writer.add_shared_kv_layers(config["num_kv_shared_layers"])
+            writer.add_sliding_window_pattern(
+                [t == "sliding_attention" for t in config["layer_types"]]
+            )
+        case ARCH.BITNET:
+            writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+            writer.add_rope_scaling_factor(1.0)
+        case ARCH.T5 | ARCH.T5ENCODER:
+            writer.add_relative_attn_buckets_count(config["relative_attention_num_buckets"])
+            if arch is ARCH.T5:
+                writer.add_decoder_block_count(config["num_decoder_layers"])
         case ARCH.QWEN3NEXT | ARCH.QWEN35 | ARCH.QWEN35MOE:
             writer.add_full_attention_interval(config["full_attention_interval"])
             if arch is not ARCH.QWEN3NEXT:
@@ -343,7 +401,7 @@ def rope_settings(model, writer):
     share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
     if share is None and arch in HALF:
         share = 0.5
-    if arch in (*PERMUTED, ARCH.AFMOE, ARCH.APERTUS):
+    if arch in (*PERMUTED, ARCH.AFMOE, ARCH.APERTUS, ARCH.LLAMA4):
         writer.add_rope_dimension_count(model.head_dim)
     elif share is not None or arch is ARCH.JAIS2:
         writer.add_rope_dimension_count(int((share or 1) * model.head_dim))
@@ -379,7 +437,8 @@ def write(model, path, *, kind=None):
     """Write the file; `kind` quantises all matrices. Returns the names that were left out."""
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[model.arch])
     settings(model, writer)
-    names = gguf.get_tensor_name_map(model.arch, model.layers)
+    blocks = max(model.layers, model.config.get("num_decoder_layers", 0))
+    names = gguf.get_tensor_name_map(model.arch, blocks)
     lost = []
     for name, values in pieces(model):
         found = names.get_name(in_file(name), try_suffixes=(".weight", ".bias"))

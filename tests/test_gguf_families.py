@@ -48,6 +48,18 @@ def rope(**changes):
     return change
 
 
+LLAMA4 = {
+    "attention_chunk_size": 8192, "layer_types": ["chunked_attention"] * 2,
+    "no_rope_layers": [1, 1], "attn_scale": 0.1, "floor_scale": 8192,
+}  # fmt: skip
+T5 = {"relative_attention_max_distance": 128}
+
+
+def ministral(config):
+    """The rate of the temperature is a float32 in the file."""
+    return rope(llama_4_scaling_beta=float(np.float32(0.2)))(config)
+
+
 def one_mscale(config):
     """Files hold one of DeepSeek's two factors; pairs are neighbours in all of them."""
     return rope(mscale=config[ROPE]["mscale_all_dim"])(config) | {"rope_interleave": True}
@@ -90,6 +102,8 @@ DROPPED = {
     "falcon_h1": dict.fromkeys(FALCON_H1, 1.0), "granitemoehybrid": {},
     "granitemoehybrid__rope": {}, "lfm2": {}, "lfm2_moe": {}, "qwen3_5_moe_text": {},
     "qwen3_5_text": {}, "qwen3_next": {},
+    "bitnet": {}, "gemma3n_text": {}, "llama4_text": LLAMA4, "ministral3": ministral,
+    "t5": T5, "t5__decoder": T5,
     "deepseek_v2": {}, "deepseek_v2 whole": {}, "deepseek_v3": {},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
@@ -105,7 +119,7 @@ def reference(name, model):
     arrays = {}
     for tensor in model.source.names:
         values = to_float64(model.source.read(tensor), tensor=tensor)
-        if name == "falcon_h1":
+        if name in ("falcon_h1", "bitnet"):
             values = modified(model, tensor, values.astype(np.float32)).astype(float)
         if shifted(model, tensor):
             values = (values.astype(np.float32) + np.float32(1)).astype(float) - 1
@@ -366,6 +380,21 @@ REFUSED = [
     ("falcon_h1", {"attention.scale": 1.0}, {}, "logit scale 1.0"),
     ("minimax_m2", {"attention.indexer.head_count": 2}, {}, "attention.indexer.head_count"),
     ("dots1", {"attention.sliding_window": 4}, {}, "dots1.attention.sliding_window"),
+    ("llama4_text", {"attention.sliding_window": 0}, {}, "chunks of this architecture have 8192"),
+    ("llama4_text", {"attention.sliding_window": 64}, {}, "chunks of this architecture have 8192"),
+    ("llama4_text", {PATTERN: 2}, {}, "every fourth layer must be the full one"),
+    ("llama4_text", {"attention.chunk_size": 64}, {}, "attention.chunk_size"),
+    ("gemma3n_text", {PATTERN: 2}, {}, "every fifth layer must be the full one"),
+    ("gemma3n_text", {"attention.shared_kv_layers": 1}, {}, "0 of 2 layers read keys"),
+    ("gemma3n_text", {"attention.scale": 8**-0.5}, {}, "logits of this architecture have none"),
+    ("gemma3n_text", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("ministral3", {"rope.scaling.yarn_log_multiplier": 0.5}, {}, "only 1 is read beside yarn"),
+    ("ministral3", {"rope.scaling.yarn_log_multiplier": None}, {}, "only 1 is read beside yarn"),
+    ("ministral3", {"rope.scaling.type": "none"}, {}, "without the yarn scaling"),
+    ("ministral3", {"attention.temperature_length": 64}, {}, "attention.temperature_length"),
+    ("t5", {"attention.scale": 8**-0.5}, {}, "logits of this architecture have none"),
+    ("t5__decoder", {}, {"dec.blk.1.attn_rel_b.weight": np.ones((8, 2))}, "biases of their own"),
+    ("t5", {}, {"enc.blk.1.attn_rel_b.weight": np.ones((8, 3))}, "biases of their own"),
 ]
 
 
@@ -451,6 +480,67 @@ def test_exaone4_of_64_layers_has_windows_that_turn_and_full_layers_that_rest(tm
     change = {"block_count": 64, "attention.sliding_window": None}
     found = open_checkpoint(changed(tmp_path, "exaone4__no_window", change)).config
     assert found["sliding_window"] == 4096
+
+
+KINDS = {  # by layer: whether it turns, and what a query sees
+    "cohere2": [(True, 6), (True, 6), (True, 6), (False, None)],
+    "afmoe": [(True, 6), (True, 6), (True, 6), (False, None)],
+    "exaone_moe": [(True, 6), (True, 6), (True, 6), (False, None)],
+    "llama4_text": [(True, 8192), (True, 8192), (True, 8192), (False, None)],
+    "gemma3n_text": [(True, 6), (True, 6), (True, 6), (True, 6), (True, None)],
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_last_layer_of_a_period_is_the_full_one(tmp_path, name):
+    """The golden checkpoints have two layers, which are fewer than these periods."""
+    _, arrays = converted(name)
+    kinds = KINDS[name]
+    more = {
+        tensor.replace("blk.1.", f"blk.{layer}."): values
+        for layer in range(2, len(kinds))
+        for tensor, values in arrays.items()
+        if tensor.startswith("blk.1.")
+    }
+    change = {"block_count": len(kinds), PATTERN: None}
+    found = plan(open_checkpoint(changed(tmp_path, name, change, more)))
+    assert not found.refused
+    heads = [next(layer.heads())[2] for layer in found.layers]
+    assert [(head.rotary is not None, head.window) for head in heads] == kinds
+    grow = [head.growth is not None for head in heads]
+    assert grow == [name == "llama4_text" and not turns for turns, _ in kinds]
+    if name == "llama4_text":
+        assert all(head.chunked for head in heads[:3])
+        growth = heads[3].growth
+        assert (growth.rate, growth.period, growth.first) == (0.1, 8192, 1)
+        assert [head.reach.query_norm is None for head in heads] == [False] * 3 + [True]
+    if name == "gemma3n_text":
+        bases = [head.rotary.frequencies_at(2)[1] for head in heads]
+        assert bases[3] == pytest.approx(1e3**-0.25)
+        assert bases[4] == pytest.approx(5e4**-0.25)
+
+
+def test_llama4_with_128_experts_has_no_qk_norm(tmp_path):
+    for experts in (16, 128):
+        found = plan(open_checkpoint(changed(tmp_path, "llama4_text", {"expert_count": experts})))
+        head = next(found.layers[0].heads())[2]
+        assert (head.reach.query_norm is None) == (experts == 128)
+
+
+def test_gemma3n_reads_keys_of_earlier_layers_from_the_21st_on(tmp_path):
+    change = {"block_count": 35, "attention.shared_kv_layers": 15}
+    found = open_checkpoint(changed(tmp_path, "gemma3n_text", {PATTERN: None} | change)).config
+    assert found["num_kv_shared_layers"] == 15
+    change["attention.shared_kv_layers"] = 14
+    path = changed(tmp_path, "gemma3n_text", {PATTERN: None} | change)
+    refused(UnsupportedError, "15 of 35 layers read keys", open_checkpoint, path)
+
+
+def test_mistral3_without_a_temperature_is_llamas_attention(tmp_path):
+    change = {"attention.temperature_scale": None, "rope.scaling.type": "none"}
+    found = open_checkpoint(changed(tmp_path, "ministral3", change)).config
+    assert found["model_type"] == "llama"
+    assert "rope_parameters" not in found
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from dispersion.checkpoint.gguf_names import Names
 
     Config = Mapping[str, Any]
+    Scaled = Callable[[Metadata, Config], dict[str, Any]]
     Settings = Callable[[Metadata, Config, Contents], dict[str, Any]]
 
 Rows = Literal["as they are", "pairs", "by side", "transposed"]
 RMS = ("attention.layer_norm_rms_epsilon", "rms_norm_eps")
 NORM = ("attention.layer_norm_rms_epsilon", "norm_eps")
+T5 = ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon")
 LAYER = ("attention.layer_norm_epsilon", "layer_norm_eps")
 
 
@@ -36,6 +38,7 @@ class Architecture:
             "transposed" where Hugging Face stores [in, out].
         eps: keys of the norm's ε in file and config.
         reads: metadata keys beyond those that all architectures have.
+        scaled: further keys of its config that stand beside a scaling of the rotation.
         scalings: values of rope.scaling.type that are read.
         partial: whether rope.dimension_count may be smaller than a head.
         factors: tensors of divisors of the rotary frequencies that are read.
@@ -53,6 +56,7 @@ class Architecture:
     rows: Rows = "as they are"
     eps: tuple[str, str] | None = RMS
     reads: tuple[str, ...] = ()
+    scaled: Scaled | None = None
     scalings: tuple[str, ...] = ("none", "linear", "yarn")
     partial: bool = False
     factors: tuple[str, ...] = ()

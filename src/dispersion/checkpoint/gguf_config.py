@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.gguf_families import ARCHITECTURES
-from dispersion.checkpoint.gguf_latent import stretched
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS, WIDEST_HEAD, Contents, Metadata
 from dispersion.checkpoint.gguf_rope import rope_scaling
 from dispersion.checkpoint.gguf_settings import partial_factor
@@ -104,7 +103,9 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
     if architecture.scalings:
         scaling = rope_scaling(meta, config, found, architecture)
         if scaling:
-            config["rope_scaling"] = stretched(meta, scaling) if architecture.latent else scaling
+            config |= {"rope_scaling": scaling}
+        if architecture.scaled is not None:
+            config |= architecture.scaled(meta, config)
     return config
 
 

@@ -13,7 +13,7 @@ from dispersion.checkpoint import gguf_layers as layers
 from dispersion.checkpoint import gguf_names as names
 from dispersion.checkpoint import gguf_older_names as older
 from dispersion.checkpoint import gguf_settings as settings
-from dispersion.checkpoint.gguf_architecture import LAYER, NORM, Architecture
+from dispersion.checkpoint.gguf_architecture import LAYER, NORM, T5, Architecture
 
 ARCHITECTURES: dict[str, Architecture] = {
     "afmoe": Architecture(
@@ -24,6 +24,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "bert": Architecture(
         "bert", settings.bert, older.BERT, eps=LAYER, scalings=(), head_is_share=True,
     ),
+    "bitnet": Architecture("bitnet", names=names.BITNET, scalings=("none", "linear")),
     "bloom": Architecture(
         "bloom", settings.bloom, older.BLOOM, None, "by side",
         ("attention.layer_norm_epsilon", "layer_norm_epsilon"), scalings=(), head_is_share=True,
@@ -40,7 +41,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "deepseek2": Architecture(
         "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
-        scalings=("none", "yarn"), latent=True,
+        scaled=latent.stretched, scalings=("none", "yarn"), latent=True,
     ),
     "dots1": Architecture("dots1"),
     "ernie4_5": Architecture("ernie4_5", settings.bias_as("use_bias")),
@@ -67,6 +68,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "gemma3_text", layers.gemma3, names.NORMS_BEHIND, reads=layers.SLIDING,
         scalings=("none", "linear"), local_base=True,
     ),
+    "gemma3n": Architecture(
+        "gemma3n_text", layers.gemma3n, names.GEMMA3N,
+        reads=(*layers.SLIDING, "attention.shared_kv_layers"), scalings=("none",), local_base=True,
+    ),
     "glm4": Architecture("glm4", names=names.GLM4, partial=True),
     "glm4moe": Architecture(
         "glm4_moe", settings.qk_normed, names.NORM_BEHIND, partial=True, drafts=True,
@@ -91,7 +96,16 @@ ARCHITECTURES: dict[str, Architecture] = {
     "lfm2": Architecture("lfm2", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "lfm2moe": Architecture("lfm2_moe", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "llama": Architecture("llama", settings.llama, rows="pairs", factors=("rope_freqs",)),
+    "llama4": Architecture(
+        "llama4_text", layers.llama4, reads=layers.SLIDING, scalings=("none", "linear"),
+        factors=("rope_freqs",),
+    ),
     "minimax-m2": Architecture("minimax_m2", partial=True),
+    "mistral3": Architecture(
+        "ministral3", settings.mistral3, rows="pairs",
+        reads=("attention.temperature_scale", "rope.scaling.yarn_log_multiplier"),
+        scaled=settings.tempered,
+    ),
     "modern-bert": Architecture(
         "modernbert", layers.modern_bert, older.MODERN_BERT,
         eps=("attention.layer_norm_epsilon", "norm_eps"), reads=layers.SLIDING, scalings=("none",),
@@ -143,5 +157,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "starcoder2": Architecture(
         "starcoder2", settings.bias_as("use_bias"),
         eps=("attention.layer_norm_epsilon", "norm_epsilon"),
+    ),
+    "t5": Architecture(
+        "t5", settings.t5, older.T5, eps=T5, reads=("attention.relative_buckets_count",
+        "decoder_block_count"), scalings=(),
+    ),
+    "t5encoder": Architecture(
+        "t5", settings.t5, older.T5, eps=T5, reads=("attention.relative_buckets_count",),
+        scalings=(),
     ),
 }  # fmt: skip

@@ -59,13 +59,16 @@ def deepseek(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
     }
 
 
-def stretched(meta: Metadata, scaling: dict[str, Any]) -> dict[str, Any]:
+def stretched(meta: Metadata, config: Config) -> dict[str, Any]:
     """A yarn scaling with DeepSeek's factors, of which the file holds one."""
+    if "rope_scaling" not in config:
+        return {}
     if not meta.nonzero(MULTIPLIER):
         meta.refuse(MULTIPLIER, "without which programs disagree on the factor of the logits")
     # The converter multiplied by 0.1, the program divides by it, both in float32.
     value = float(np.float32(meta.real(MULTIPLIER)) / np.float32(0.1))
-    return scaling | {"mscale": value, "mscale_all_dim": value}
+    factors = {"mscale": value, "mscale_all_dim": value}
+    return {"rope_scaling": config["rope_scaling"] | factors}
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def afmoe(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
     """As Cohere 2, with an embedding that is scaled by the root of its width."""
     types = cohere2(meta, config, found)
     # Which layers turn is every fourth one whatever the pattern of windows says.
-    _every_fourth(meta, types["layer_types"])
+    _every(4, meta, types["layer_types"])
     return types | {"mup_enabled": True}
 
 
@@ -122,11 +122,48 @@ def exaone4(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
 def exaone_moe(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """Every fourth layer is full and rests."""
     types = layer_types(meta, config["num_hidden_layers"], 4)
-    _every_fourth(meta, types)  # programs differ on whether they read the pattern
+    _every(4, meta, types)  # programs differ on whether they read the pattern
     return {"sliding_window": meta.integer(WINDOW, 128), "layer_types": types}
 
 
-def _every_fourth(meta: Metadata, types: list[str]) -> None:
+def gemma3n(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Every fifth layer is full; those from the 21st on read keys of earlier ones."""
+    layers, key = config["num_hidden_layers"], "attention.shared_kv_layers"
+    if meta.nonzero("attention.scale"):
+        meta.refuse("attention.scale", "but logits of this architecture have none")
+    shared = max(layers - 20, 0)
+    if meta.get(key, shared) != shared:
+        meta.refuse(key, f"but {shared} of {layers} layers read keys of earlier ones")
+    types = layer_types(meta, layers, 5)
+    _every(5, meta, types)
+    return {
+        "sliding_window": meta.integer(WINDOW),
+        "layer_types": types,
+        "num_kv_shared_layers": shared,
+        "rope_local_base_freq": meta.real("rope.freq_base_swa"),
+    }
+
+
+def llama4(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Three layers of four turn and see chunks of 8192 tokens; the others have a temperature."""
+    if meta.has(WINDOW):
+        meta.refuse(WINDOW, "which is not read: chunks of this architecture have 8192 tokens")
+    layers = config["num_hidden_layers"]
+    _every(4, meta, layer_types(meta, layers, 4))
+    turns = [layer % 4 != 3 for layer in range(layers)]
+    return {
+        "attention_chunk_size": 8192,
+        "layer_types": ["chunked_attention" if turn else "full_attention" for turn in turns],
+        "no_rope_layers": [int(turn) for turn in turns],
+        "attn_temperature_tuning": True,
+        "attn_scale": 0.1,
+        "floor_scale": 8192,
+        "use_qk_norm": meta.get("expert_count") != 128,  # of Maverick
+    }
+
+
+def _every(period: int, meta: Metadata, types: list[str]) -> None:
     full = [kind == "full_attention" for kind in types]
-    if full != [layer % 4 == 3 for layer in range(len(types))]:
-        meta.refuse(PATTERN, "but every fourth layer must be the full one")
+    if full != [(layer + 1) % period == 0 for layer in range(len(types))]:
+        nth = {4: "fourth", 5: "fifth"}[period]
+        meta.refuse(PATTERN, f"but every {nth} layer must be the full one")

@@ -125,6 +125,39 @@ HUNYUAN = replace(
         "attn_k_norm": "self_attn.key_layernorm",
     },
 )
+BITNET = replace(
+    DECODER,
+    layer={
+        **DECODER.layer,
+        "attn_sub_norm": "self_attn.attn_sub_norm",
+        "ffn_sub_norm": "mlp.ffn_sub_norm",
+    },
+)
+GEMMA3N = replace(
+    NORMS_BEHIND,
+    layer={
+        **NORMS_BEHIND.layer,
+        "altup_correct_coef": "altup.correction_coefs",
+        "altup_correct_scale": "altup.correct_output_scale",
+        "altup_predict_coef": "altup.prediction_coefs",
+        "altup_router": "altup.modality_router",
+        "altup_router_norm": "altup.router_norm",
+        "inp_gate": "per_layer_input_gate",
+        "laurel_l": "laurel.linear_left",
+        "laurel_post_norm": "laurel.post_laurel_norm",
+        "laurel_r": "laurel.linear_right",
+        "post_norm": "post_per_layer_input_norm",
+        "proj": "per_layer_projection",
+    },
+    whole={
+        **DECODER.whole,
+        "altup_proj": "model.altup_projections",
+        "altup_unembd_proj": "model.altup_unembed_projections",
+        "per_layer_model_proj": "model.per_layer_model_projection",
+        "per_layer_proj_norm": "model.per_layer_projection_norm",
+        "per_layer_token_embd": "model.embed_tokens_per_layer",
+    },
+)
 LATENT = replace(
     DECODER,
     layer={

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dispersion.checkpoint.gguf_names import DECODER, Names
 
@@ -145,4 +145,66 @@ BERT = Names(
         "token_types": "embeddings.token_type_embeddings",
         "token_embd_norm": "embeddings.LayerNorm",
     },
+)
+
+
+@dataclass(frozen=True)
+class TwoStacks(Names):
+    """Names of an encoder and a decoder, which begin with enc. and dec. in files.
+
+    Attributes:
+        encoder, decoder: those names, without what they begin with.
+    """
+
+    encoder: Names = DECODER
+    decoder: Names = DECODER
+
+    def hugging_face(self, name: str) -> str:
+        """As of one stack."""
+        for begins, names in (("enc.", self.encoder), ("dec.", self.decoder)):
+            rest = name.removeprefix(begins)
+            if rest != name:
+                found = names.hugging_face(rest)
+                return name if found == rest else found
+        return super().hugging_face(name)
+
+
+def _t5_layer(feed_forward: int) -> dict[str, str]:
+    parts = {"ffn_up": "wi", "ffn_gate": "wi_0", "ffn_down": "wo"}
+    sides = {"attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_o": "o"}
+    return {
+        "attn_norm": "layer.0.layer_norm",
+        "attn_rel_b": "layer.0.SelfAttention.relative_attention_bias",
+        "ffn_norm": f"layer.{feed_forward}.layer_norm",
+        **{stem: f"layer.0.SelfAttention.{side}" for stem, side in sides.items()},
+        **{stem: f"layer.{feed_forward}.DenseReluDense.{part}" for stem, part in parts.items()},
+    }
+
+
+CROSS = {
+    "cross_attn_norm": "layer.1.layer_norm",
+    "cross_attn_rel_b": "layer.1.EncDecAttention.relative_attention_bias",
+    "cross_attn_q": "layer.1.EncDecAttention.q",
+    "cross_attn_k": "layer.1.EncDecAttention.k",
+    "cross_attn_v": "layer.1.EncDecAttention.v",
+    "cross_attn_o": "layer.1.EncDecAttention.o",
+}
+ENDS = {"output_norm": "final_layer_norm"}
+T5 = TwoStacks(
+    "block",
+    "layer.0.SelfAttention",
+    {},
+    {"token_embd": "shared", "output": "lm_head"},
+    encoder=Names(
+        "encoder.block",
+        "layer.0.SelfAttention",
+        _t5_layer(1),
+        {stem: f"encoder.{name}" for stem, name in ENDS.items()},
+    ),
+    decoder=Names(
+        "decoder.block",
+        "layer.0.SelfAttention",
+        _t5_layer(2) | CROSS,
+        {stem: f"decoder.{name}" for stem, name in ENDS.items()},
+    ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from dispersion.checkpoint.gguf_metadata import MOST_LAYERS
+from dispersion.checkpoint.text import shown
 from dispersion.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from dispersion.checkpoint.gguf_metadata import Contents, Metadata
 
 
+TEMPERATURE, MULTIPLIER = "attention.temperature_scale", "rope.scaling.yarn_log_multiplier"
+BUCKETS = "attention.relative_buckets_count"
 ALIBI, CLAMP = "attention.max_alibi_bias", "attention.clamp_kqv"
 
 
@@ -170,4 +174,47 @@ def dbrx(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # 
         "n_layers": config["num_hidden_layers"],
         "max_seq_len": config["max_position_embeddings"],
         "attn_config": attention,
+    }
+
+
+def mistral3(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Ministral 3 where a temperature grows with the position, else Llama's attention."""
+    return {} if meta.nonzero(TEMPERATURE) else {"model_type": "llama"}
+
+
+def tempered(meta: Metadata, config: Config) -> dict[str, Any]:
+    """The scaling of a rotation together with the temperature's growth."""
+    scaling = config.get("rope_scaling")
+    if scaling is not None and scaling["rope_type"] == "yarn":
+        if meta.get(MULTIPLIER) != 1.0:  # with 1, cos and sin have no factor
+            meta.refuse(MULTIPLIER, "but only 1 is read beside yarn")
+        scaling = scaling | {"mscale": 1.0, "mscale_all_dim": 1.0}
+    if not meta.nonzero(TEMPERATURE):
+        return {"rope_scaling": scaling} if scaling else {}
+    if scaling is None:
+        meta.refuse(TEMPERATURE, "without the yarn scaling whose original length it refers to")
+    growth = {"llama_4_scaling_beta": meta.real(TEMPERATURE), "rope_theta": config["rope_theta"]}
+    return {"rope_scaling": None, "rope_parameters": scaling | growth}
+
+
+def t5(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """Its own keys for what all have, and a relative bias that all layers of a stack share."""
+    if meta.nonzero("attention.scale"):
+        meta.refuse("attention.scale", "but logits of this architecture have none")
+    own = [n for n in found.shapes if "attn_rel_b." in n and "cross" not in n and ".0." not in n]
+    if own:
+        msg = (
+            f"{shown(meta.file)} holds the tensor {shown(own[0])}: layers with relative biases of "
+            "their own (UMT5) are not supported."
+        )
+        raise UnsupportedError(msg)
+    layers = config["num_hidden_layers"]
+    return {
+        "d_model": config["hidden_size"],
+        "d_kv": config["head_dim"],
+        "num_heads": config["num_attention_heads"],
+        "num_layers": layers,
+        "num_decoder_layers": meta.integer("decoder_block_count", layers, largest=MOST_LAYERS),
+        "relative_attention_num_buckets": meta.integer(BUCKETS),
+        "relative_attention_max_distance": 128,  # what the program has, whatever a model says
     }
