@@ -37,8 +37,9 @@ ARCHITECTURES = {
     "lfm2_moe": ARCH.LFM2MOE, "qwen3_5_text": ARCH.QWEN35, "qwen3_5_moe_text": ARCH.QWEN35MOE,
     "qwen3_next": ARCH.QWEN3NEXT,
     "bitnet": ARCH.BITNET, "gemma3n_text": ARCH.GEMMA3N, "llama4_text": ARCH.LLAMA4,
-    "ministral3": ARCH.MISTRAL3, "t5": ARCH.T5, "deepseek_v2": ARCH.DEEPSEEK2,
-    "deepseek_v3": ARCH.DEEPSEEK2,
+    "gemma4_text": ARCH.GEMMA4, "ministral3": ARCH.MISTRAL3, "t5": ARCH.T5,
+    "deepseek_v2": ARCH.DEEPSEEK2, "deepseek_v3": ARCH.DEEPSEEK2,
+    "mimo_v2_flash": ARCH.MIMO2,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
@@ -53,6 +54,7 @@ LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", 
 LOST += ("decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
 LOST += ("e_score_correction_bias", "altup_projections", "altup_unembed")
 ROBERTA_OFFSET = 2
+MIMO_DRAFTS = 3
 DATA = Path(__file__).parent / "data"
 MINISTRAL = {
     "factor": 4.0, "llama_4_scaling_beta": 0.2, "mscale": 1.0, "mscale_all_dim": 1.0,
@@ -71,6 +73,16 @@ VARIANTS = {  # by name: the folder, and changes of its config
             "rope_parameters": {
                 "full_attention": {"rope_theta": 5e4, "rope_type": "default"},
                 "sliding_attention": {"rope_theta": 1e3, "rope_type": "default"},
+            },
+        },
+    ),
+    # As its code and the converter have it, both kinds of layers turn one share.
+    "mimo_v2_flash": (
+        "mimo_v2_flash",
+        {
+            "rope_parameters": {
+                "full_attention": {"partial_rotary_factor": 0.5, "rope_theta": 5e4},
+                "sliding_attention": {"partial_rotary_factor": 0.5, "rope_theta": 5e2},
             },
         },
     ),
@@ -160,11 +172,11 @@ def in_file(name):
         return name.replace("attn_sub_norm", "inner_attn_ln").replace(
             "ffn_sub_norm", "ffn_layernorm"
         )
-    if name.endswith("altup.correct_output_scale"):
+    if name.endswith(("altup.correct_output_scale", "layer_scalar")):
         return f"{name}.weight"
     if name.endswith("e_score_correction_bias"):
         return name.removesuffix("_bias") + ".bias"
-    return f"{name}.weight" if name.endswith("sinks") else name
+    return f"{name}.weight" if name.endswith(("sinks", "attention_sink_bias")) else name
 
 
 def modified(model, name, values):
@@ -212,6 +224,31 @@ def falcon_factor(config, name):
     return config["embedding_multiplier"] if "embed_tokens" in name else 1.0
 
 
+def full_head_dim(model):
+    """Gemma 4's size of heads on full layers."""
+    return max(own.get("head_dim", 0) for own in model.config["per_layer_config"].values())
+
+
+def gemma4_settings(model, writer):
+    """Sizes of full layers under the usual keys, of sliding ones under their own."""
+    config, size = model.config, full_head_dim(model)
+    own = config["per_layer_config"]
+    heads = [
+        own.get(str(i), {}).get("num_key_value_heads", model.keys) for i in range(model.layers)
+    ]
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_shared_kv_layers(config["num_kv_shared_layers"])
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_sliding_window_pattern([t == "sliding_attention" for t in config["layer_types"]])
+    writer.add_key_length(size)
+    writer.add_value_length(size)
+    writer.add_key_length_swa(model.head_dim)
+    writer.add_value_length_swa(model.head_dim)
+    writer.add_head_count_kv(heads if len(set(heads)) > 1 else model.keys)
+    writer.add_rope_dimension_count(size)
+    writer.add_rope_dimension_count_swa(model.head_dim)
+
+
 def extra_tensors(model):
     """What `generate_extra_tensors` adds: divisors of the rotary frequencies."""
     if model.arch in (ARCH.LLAMA, ARCH.APERTUS) and model.kind == "llama3":
@@ -232,6 +269,11 @@ def extra_tensors(model):
                 smooth = (context / wavelength - low) / (high - low)
                 divisors.append(1 / ((1 - smooth) / factor + smooth))
         yield "rope_freqs.weight", np.array(divisors, np.float32)
+    if model.arch is ARCH.GEMMA4:
+        size = full_head_dim(model)
+        turned = int(size * model.rope["partial_rotary_factor"] / 2)
+        divisors = [1.0] * turned + [1e30] * (size // 2 - turned)
+        yield "rope_freqs.weight", np.array(divisors, np.float32)
     if model.arch is ARCH.PHI3 and model.rope.get("long_factor"):
         for side in ("long", "short"):
             values = np.array(model.rope[f"{side}_factor"], np.float32)
@@ -242,6 +284,9 @@ def settings(model, writer):
     """What `set_gguf_parameters` writes."""
     config, arch = model.config, model.arch
     drafts = 0 if arch is ARCH.DEEPSEEK2 else config.get("num_nextn_predict_layers", 0)
+    if arch is ARCH.MIMO2:
+        drafts = MIMO_DRAFTS
+        writer.add_nextn_predict_layers(drafts)
     writer.add_block_count(model.layers + drafts)
     context = (
         512
@@ -258,10 +303,17 @@ def settings(model, writer):
     if arch in MIXED:
         attends = [t == "full_attention" for t in config["layer_types"]]
         writer.add_head_count_kv([model.keys if a else 0 for a in attends])
-    else:
+    elif arch is ARCH.MIMO2:  # sliding layers have twice the key heads, and drafts follow
+        slides = [*(t == "sliding_attention" for t in config["layer_types"]), *[True] * MIMO_DRAFTS]
+        writer.add_head_count_kv([2 * model.keys if s else model.keys for s in slides])
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern(slides)
+    elif arch is not ARCH.GEMMA4:
         writer.add_head_count_kv(model.keys)
     if arch is ARCH.DEEPSEEK2:
         latent_settings(config, writer)
+    elif arch is ARCH.GEMMA4:
+        gemma4_settings(model, writer)
     elif model.first("head_dim", "d_kv") is not None and arch not in GRANITES:
         writer.add_key_length(model.head_dim)
         writer.add_value_length(model.head_dim)
@@ -399,6 +451,8 @@ def rope_settings(model, writer):
     if local is not None:
         writer.add_rope_freq_base_swa(local)
     share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
+    if arch is ARCH.GEMMA4:
+        return
     if share is None and arch in HALF:
         share = 0.5
     if arch in (*PERMUTED, ARCH.AFMOE, ARCH.APERTUS, ARCH.LLAMA4):

@@ -102,7 +102,8 @@ DROPPED = {
     "falcon_h1": dict.fromkeys(FALCON_H1, 1.0), "granitemoehybrid": {},
     "granitemoehybrid__rope": {}, "lfm2": {}, "lfm2_moe": {}, "qwen3_5_moe_text": {},
     "qwen3_5_text": {}, "qwen3_next": {},
-    "bitnet": {}, "gemma3n_text": {}, "llama4_text": LLAMA4, "ministral3": ministral,
+    "bitnet": {}, "gemma4_text": {}, "gemma4_text__shared": {}, "gemma3n_text": {},
+    "llama4_text": LLAMA4, "mimo_v2_flash": {}, "ministral3": ministral,
     "t5": T5, "t5__decoder": T5,
     "deepseek_v2": {}, "deepseek_v2 whole": {}, "deepseek_v3": {},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
@@ -321,13 +322,14 @@ def converted(name):
 
 
 def changed(tmp_path, name, change=(), tensors=()):
-    """A converted checkpoint with other metadata (None takes a key away) and more tensors."""
+    """A converted checkpoint with other metadata and tensors; None takes one away."""
     metadata, arrays = converted(name)
     prefix = metadata["general.architecture"] + "."
     metadata = metadata | {prefix + key: value for key, value in dict(change).items()}
     metadata = {key: value for key, value in metadata.items() if value is not None}
     path = tmp_path / "changed.gguf"
-    path.write_bytes(gguf_bytes(metadata, arrays | dict(tensors)))
+    held = {name: array for name, array in (arrays | dict(tensors)).items() if array is not None}
+    path.write_bytes(gguf_bytes(metadata, held))
     return path
 
 
@@ -388,7 +390,45 @@ REFUSED = [
     ("gemma3n_text", {"attention.shared_kv_layers": 1}, {}, "0 of 2 layers read keys"),
     ("gemma3n_text", {"attention.scale": 8**-0.5}, {}, "logits of this architecture have none"),
     ("gemma3n_text", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("gemma4_text", {PATTERN: [True, True]}, {}, "the last layer must be a full one"),
+    ("gemma4_text", {PATTERN: 2}, {}, "it must list which layers slide"),
+    ("gemma4_text", {"attention.shared_kv_layers": 1}, {}, "a sliding and a full layer"),
+    ("gemma4_text__shared", {"attention.shared_kv_layers": 1}, {}, "a sliding and a full layer"),
+    ("gemma4_text", {"attention.shared_kv_layers": "x"}, {}, "a sliding and a full layer"),
+    ("gemma4_text", {"attention.head_count_kv": [2]}, {}, "positive for each of 2 layers"),
+    ("gemma4_text", {"attention.head_count_kv": [2, 0]}, {}, "positive for each of 2 layers"),
+    ("gemma4_text", {"attention.scale": 1.0}, {}, "logits of this architecture have none"),
+    ("gemma4_text", {"rope.dimension_count_swa": 4}, {}, "sliding layers turn all of 8"),
+    ("gemma4_text", {"rope.dimension_count": 4}, {}, "rotates only a part of its 16"),
+    ("gemma4_text", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("gemma4_text", {}, {"rope_freqs.weight": None}, "must hold 8 numbers"),
+    ("gemma4_text", {}, {"rope_freqs.weight": np.array([1, 1, 1, 1.0])}, "must hold 8 numbers"),
+    ("mimo_v2_flash", {"attention.head_count_kv": [1] * 5}, {}, "twice as many on sliding layers"),
+    ("mimo_v2_flash", {"attention.head_count_kv": 2}, {}, "twice as many on sliding layers"),
+    ("mimo_v2_flash", {PATTERN: 2}, {}, "it must list which layers slide"),
+    ("mimo_v2_flash", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("gemma4_text", {}, {"rope_freqs.weight": np.array([1.0] * 4 + [2] * 4)}, "ones for the pairs"),
+    ("gemma4_text", {}, {"rope_freqs.weight": np.array([1e30] * 7 + [1.0])}, "ones for the pairs"),
     ("ministral3", {"rope.scaling.yarn_log_multiplier": 0.5}, {}, "only 1 is read beside yarn"),
+    ("gemma4_text", {PATTERN: [True, True]}, {}, "the last layer must be a full one"),
+    ("gemma4_text", {PATTERN: 2}, {}, "it must list which layers slide"),
+    ("gemma4_text", {"attention.shared_kv_layers": 1}, {}, "a sliding and a full layer"),
+    ("gemma4_text__shared", {"attention.shared_kv_layers": 1}, {}, "a sliding and a full layer"),
+    ("gemma4_text", {"attention.shared_kv_layers": "x"}, {}, "a sliding and a full layer"),
+    ("gemma4_text", {"attention.head_count_kv": [2]}, {}, "positive for each of 2 layers"),
+    ("gemma4_text", {"attention.head_count_kv": [2, 0]}, {}, "positive for each of 2 layers"),
+    ("gemma4_text", {"attention.scale": 1.0}, {}, "logits of this architecture have none"),
+    ("gemma4_text", {"rope.dimension_count_swa": 4}, {}, "sliding layers turn all of 8"),
+    ("gemma4_text", {"rope.dimension_count": 4}, {}, "rotates only a part of its 16"),
+    ("gemma4_text", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("gemma4_text", {}, {"rope_freqs.weight": None}, "must hold 8 numbers"),
+    ("gemma4_text", {}, {"rope_freqs.weight": np.array([1, 1, 1, 1.0])}, "must hold 8 numbers"),
+    ("mimo_v2_flash", {"attention.head_count_kv": [1] * 5}, {}, "twice as many on sliding layers"),
+    ("mimo_v2_flash", {"attention.head_count_kv": 2}, {}, "twice as many on sliding layers"),
+    ("mimo_v2_flash", {PATTERN: 2}, {}, "it must list which layers slide"),
+    ("mimo_v2_flash", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("gemma4_text", {}, {"rope_freqs.weight": np.array([1.0] * 4 + [2] * 4)}, "ones for the pairs"),
+    ("gemma4_text", {}, {"rope_freqs.weight": np.array([1e30] * 7 + [1.0])}, "ones for the pairs"),
     ("ministral3", {"rope.scaling.yarn_log_multiplier": None}, {}, "only 1 is read beside yarn"),
     ("ministral3", {"rope.scaling.type": "none"}, {}, "without the yarn scaling"),
     ("ministral3", {"attention.temperature_length": 64}, {}, "attention.temperature_length"),
@@ -600,6 +640,7 @@ ABSURD = [
     ("attention.clamp_kqv", "x"),
 ]
 FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3__longrope"]
+FAMILIES += ["gemma4_text", "gemma3n_text", "llama4_text", "ministral3", "t5__decoder"]
 FAMILIES += ["mpt", "dbrx", "cohere2", "glm4_moe", "lfm2", "qwen3_5_text", "exaone4__no_window"]
 FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 

@@ -46,6 +46,7 @@ class Architecture:
         drafts: whether the last blocks may be draft layers, as nextn_predict_layers counts them.
         latent: whether attention is latent: rope.dimension_count is a part of each head.
         mixed: whether attention.head_count_kv lists key heads by layer, 0 where none attends.
+        by_layer: whether sizes and rotations by layer are left to `settings`.
         head_is_share: whether a head's size must be embedding_length / head_count.
     """
 
@@ -64,6 +65,7 @@ class Architecture:
     drafts: bool = False
     latent: bool = False
     mixed: bool = False
+    by_layer: bool = False
     head_is_share: bool = False
 
     def names_in(self, found: Contents) -> Names:

@@ -81,7 +81,8 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
             max(meta.counts("attention.head_count_kv", layers))
             if architecture.mixed
             else meta.integer("attention.head_count_kv", heads)
-            if not architecture.latent  # new files store one key head, whose keys are latents
+            # New files of latent attention store one key head, whose keys are the latents.
+            if not architecture.latent and not architecture.by_layer
             else heads
         ),
         "head_dim": head_dim,
@@ -101,7 +102,8 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
         config |= architecture.settings(meta, config, found)
     _check_scale(meta, config)
     if architecture.scalings:
-        scaling = rope_scaling(meta, config, found, architecture)
+        plain = Contents(found.shapes) if architecture.by_layer else found
+        scaling = rope_scaling(meta, config, plain, architecture)
         if scaling:
             config |= {"rope_scaling": scaling}
         if architecture.scaled is not None:

@@ -7,6 +7,7 @@ written for; where its converters drop a setting, the file's model does not have
 
 from __future__ import annotations
 
+from dispersion.checkpoint import gguf_gemma4 as gemma4
 from dispersion.checkpoint import gguf_hybrids as hybrids
 from dispersion.checkpoint import gguf_latent as latent
 from dispersion.checkpoint import gguf_layers as layers
@@ -72,6 +73,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "gemma3n_text", layers.gemma3n, names.GEMMA3N,
         reads=(*layers.SLIDING, "attention.shared_kv_layers"), scalings=("none",), local_base=True,
     ),
+    "gemma4": Architecture(
+        "gemma4_text", gemma4.gemma4, names.GEMMA4, reads=gemma4.READS, scalings=("none",),
+        factors=("rope_freqs",), local_base=True, by_layer=True,
+    ),
     "glm4": Architecture("glm4", names=names.GLM4, partial=True),
     "glm4moe": Architecture(
         "glm4_moe", settings.qk_normed, names.NORM_BEHIND, partial=True, drafts=True,
@@ -99,6 +104,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama4": Architecture(
         "llama4_text", layers.llama4, reads=layers.SLIDING, scalings=("none", "linear"),
         factors=("rope_freqs",),
+    ),
+    "mimo2": Architecture(
+        "mimo_v2_flash", layers.mimo2, names.MIMO2,
+        reads=(*layers.SLIDING, "attention.value_scale"), scalings=("none",), partial=True,
+        local_base=True, drafts=True, by_layer=True,
     ),
     "minimax-m2": Architecture("minimax_m2", partial=True),
     "mistral3": Architecture(

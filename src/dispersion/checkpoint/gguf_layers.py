@@ -162,6 +162,33 @@ def llama4(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  
     }
 
 
+def mimo2(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Sliding layers have twice the key heads of full ones, and a base of their own."""
+    layers, key = config["num_hidden_layers"], "attention.head_count_kv"
+    if not isinstance(meta.get(PATTERN), list):
+        meta.refuse(PATTERN, "but it must list which layers slide")
+    types = layer_types(meta, layers, 1)
+    stated = meta.get(key)
+    counts = stated[:layers] if isinstance(stated, list) else []
+    slides = [kind == "sliding_attention" for kind in types]
+    full = next((count for count, s in zip(counts, slides, strict=False) if not s), None)
+    if type(full) is not int or counts != [2 * full if s else full for s in slides]:
+        meta.refuse(key, "but there must be twice as many on sliding layers as on full ones")
+    share = config.get("partial_rotary_factor", 1.0)
+    return {
+        "num_key_value_heads": full,
+        "layer_types": types,
+        "sliding_window": meta.integer(WINDOW),
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": base, "partial_rotary_factor": share}
+            for kind, base in (
+                ("full_attention", config["rope_theta"]),
+                ("sliding_attention", meta.real("rope.freq_base_swa")),
+            )
+        },
+    }
+
+
 def _every(period: int, meta: Metadata, types: list[str]) -> None:
     full = [kind == "full_attention" for kind in types]
     if full != [(layer + 1) % period == 0 for layer in range(len(types))]:

@@ -92,6 +92,7 @@ NORMS_BEHIND = replace(
         "post_ffw_norm": "post_feedforward_layernorm",
     },
 )
+MIMO2 = replace(DECODER, bare={"attn_sinks": "self_attn.attention_sink_bias"})
 AFMOE = replace(
     NORMS_BEHIND,
     layer={
@@ -157,6 +158,16 @@ GEMMA3N = replace(
         "per_layer_proj_norm": "model.per_layer_projection_norm",
         "per_layer_token_embd": "model.embed_tokens_per_layer",
     },
+)
+GEMMA4 = replace(
+    GEMMA3N,
+    layer={
+        **GEMMA3N.layer,
+        "post_ffw_norm_1": "post_feedforward_layernorm_1",
+        "post_ffw_norm_2": "post_feedforward_layernorm_2",
+        "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    },
+    bare={"layer_output_scale": "layer_scalar"},
 )
 LATENT = replace(
     DECODER,
