@@ -6,6 +6,7 @@ package under test.
 """
 
 import math
+import re
 from pathlib import Path
 
 import gguf
@@ -39,7 +40,8 @@ ARCHITECTURES = {
     "bitnet": ARCH.BITNET, "gemma3n_text": ARCH.GEMMA3N, "llama4_text": ARCH.LLAMA4,
     "gemma4_text": ARCH.GEMMA4, "ministral3": ARCH.MISTRAL3, "t5": ARCH.T5,
     "deepseek_v2": ARCH.DEEPSEEK2, "deepseek_v3": ARCH.DEEPSEEK2,
-    "mimo_v2_flash": ARCH.MIMO2,
+    "mimo_v2_flash": ARCH.MIMO2, "glm": ARCH.CHATGLM, "solar_open": ARCH.GLM4_MOE,
+    "distilbert": ARCH.BERT,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
@@ -49,10 +51,11 @@ HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
 GRANITES = (ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.GRANITE_HYBRID)
 MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
-SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, ARCH.GEMMA3, ARCH.NEMOTRON, *NEXT)
+GEMMA3 = (ARCH.GEMMA3, ARCH.GEMMA_EMBEDDING)
+SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
 LOST += ("decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
-LOST += ("e_score_correction_bias", "altup_projections", "altup_unembed")
+LOST += ("e_score_correction_bias", "altup_projections", "altup_unembed", "vocab_")
 ROBERTA_OFFSET = 2
 MIMO_DRAFTS = 3
 DATA = Path(__file__).parent / "data"
@@ -90,6 +93,27 @@ VARIANTS = {  # by name: the folder, and changes of its config
     # Files from before kv_b_proj was split.
     "deepseek_v2 whole": ("deepseek_v2", {"whole": True}),
     "deepseek_v3__yarn whole": ("deepseek_v3__yarn", {"whole": True}),
+    "gemma3_text encoder": (
+        "gemma3_text",
+        {
+            "architectures": ["Gemma3TextModel"],
+            "layer_types": ["sliding_attention", "sliding_attention"],
+            "use_bidirectional_attention": True,
+        },
+    ),
+    # Without a share the converter would write that of GLM 4.
+    "solar_open": (
+        "solar_open",
+        {
+            "rope_parameters": {
+                "partial_rotary_factor": 1.0,
+                "rope_theta": 5e3,
+                "rope_type": "default",
+            },
+        },
+    ),
+    # Files of the model's own code, which has one projection.
+    "glm fused": ("glm", {"fused": True}),
     "hunyuan_v1_moe": ("hunyuan_v1_dense", {"model_type": "hunyuan_v1_moe"}),
 }
 
@@ -103,8 +127,10 @@ class Model:
         self.arch = ARCHITECTURES[self.config["model_type"]]
         if self.config.get("architectures") == ["T5EncoderModel"]:
             self.arch = ARCH.T5ENCODER
+        if self.config.get("architectures") == ["Gemma3TextModel"]:
+            self.arch = ARCH.GEMMA_EMBEDDING
         self.layers = self.first("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-        self.width = self.first("hidden_size", "n_embd", "d_model")
+        self.width = self.first("hidden_size", "n_embd", "d_model", "dim")
         self.heads = self.first("num_attention_heads", "n_head", "n_heads", "num_heads")
         self.keys = self.config.get("num_key_value_heads") or self.heads
         if self.arch is ARCH.FALCON:  # the converter reads another key, 1 where there is none
@@ -135,6 +161,7 @@ class Model:
             values = to_float64(self.source.read(name), tensor=name).astype(np.float32)
             if self.arch is ARCH.BERT:
                 name = name.removeprefix("bert.").removeprefix("roberta.")
+                name = name.removeprefix("distilbert.")
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
             if self.arch is ARCH.MODERN_BERT:
                 name = name.removeprefix("model.")
@@ -314,19 +341,23 @@ def settings(model, writer):
         latent_settings(config, writer)
     elif arch is ARCH.GEMMA4:
         gemma4_settings(model, writer)
-    elif model.first("head_dim", "d_kv") is not None and arch not in GRANITES:
+    elif model.first("head_dim", "d_kv") is not None and arch not in (*GRANITES, ARCH.CHATGLM):
         writer.add_key_length(model.head_dim)
         writer.add_value_length(model.head_dim)
     if model.theta is not None and arch not in (ARCH.FALCON, ARCH.PHI2):
-        writer.add_rope_freq_base(model.theta)
+        writer.add_rope_freq_base(1e4 if arch is ARCH.CHATGLM else model.theta)
     eps = (
         config["layer_norm_epsilon"]
         if "d_kv" in config
         else model.first("rms_norm_eps", "norm_eps")
     )
+    if arch is ARCH.CHATGLM:  # the converter reads another key
+        eps = 1e-5
     if eps is not None:
         writer.add_layer_norm_rms_eps(eps)
     eps = model.first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+    if config["model_type"] == "distilbert":
+        eps = 1e-12
     if arch in (ARCH.OLMO, ARCH.NEMOTRON, ARCH.MODERN_BERT):
         eps = 1e-5 if arch is ARCH.OLMO else config["norm_eps"]
     if arch in (ARCH.MPT, ARCH.DBRX):
@@ -353,6 +384,8 @@ def settings(model, writer):
             writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
         case ARCH.GEMMA2:
             writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+            writer.add_sliding_window(config["sliding_window"])
+        case ARCH.GEMMA_EMBEDDING:
             writer.add_sliding_window(config["sliding_window"])
         case ARCH.GEMMA3 | ARCH.OLMO2 if config.get("sliding_window"):
             types = config.get("layer_types") or ["sliding_attention", "full_attention"]
@@ -476,8 +509,12 @@ def longrope_factor(model):
 
 
 def pieces(model):
-    """The tensors, of which kv_b_proj may become two."""
+    """The tensors, of which kv_b_proj may become two, and projections of q, k and v one."""
+    sides = []
     for name, values in model.tensors():
+        if model.config.get("fused") and (found := re.search(r"self_attn\.([qkv])_proj", name)):
+            sides.append((found[1], name, values))
+            continue
         if not (model.split and name.endswith("kv_b_proj.weight")):
             yield name, values
             continue
@@ -485,6 +522,11 @@ def pieces(model):
         heads = values.reshape(model.heads, -1, rank)
         yield name.replace("kv_b_proj", "k_b_proj"), heads[:, :still].swapaxes(1, 2)
         yield name.replace("kv_b_proj", "v_b_proj"), heads[:, still:]
+    for letter, name, values in sides:
+        if letter == "q":
+            others = {n: v for _, n, v in sides}
+            three = [values, *(others[name.replace("q_proj", f"{o}_proj")] for o in "kv")]
+            yield name.replace("q_proj", "qkv_proj"), np.concatenate(three)
 
 
 def write(model, path, *, kind=None):

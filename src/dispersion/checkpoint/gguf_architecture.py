@@ -44,6 +44,7 @@ class Architecture:
         factors: tensors of divisors of the rotary frequencies that are read.
         local_base: whether sliding layers have a rotary base of their own.
         drafts: whether the last blocks may be draft layers, as nextn_predict_layers counts them.
+        fused: whether a tensor attn_qkv holds the rows of three projections of the family.
         latent: whether attention is latent: rope.dimension_count is a part of each head.
         mixed: whether attention.head_count_kv lists key heads by layer, 0 where none attends.
         by_layer: whether sizes and rotations by layer are left to `settings`.
@@ -63,6 +64,7 @@ class Architecture:
     factors: tuple[str, ...] = ()
     local_base: bool = False
     drafts: bool = False
+    fused: bool = False
     latent: bool = False
     mixed: bool = False
     by_layer: bool = False

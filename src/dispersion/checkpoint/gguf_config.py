@@ -31,7 +31,8 @@ ELSEWHERE = (
     "attn_logit_softcapping", DRAFTS, "full_attention_interval",
     "no_rope_layer_step", "n_deepstack_layers", "decoder_block_count",
 )  # fmt: skip
-ENCODERS = ("bert", "modernbert")  # what they say of attention.causal, their own settings read
+# What files of these say of attention.causal, their own settings read.
+ENCODERS = ("bert.", "gemma-embedding.", "modern-bert.")
 
 
 def find_architecture(values: Mapping[str, Any], file: str) -> tuple[str, Architecture]:
@@ -164,7 +165,7 @@ def _refuse(meta: Metadata, architecture: Architecture) -> None:
         listed = full.startswith(own) or (full.startswith(meta.prefix) and key in ELSEWHERE)
         if listed and key not in read and meta.nonzero(key) and meta.get(key) is not False:
             meta.refuse(key, "which is not read for this architecture")
-    if architecture.model_type not in ENCODERS and not meta.flag("attention.causal", default=True):
+    if meta.prefix not in ENCODERS and not meta.flag("attention.causal", default=True):
         meta.refuse("attention.causal", "but only true is read")
     swa = "rope.freq_base_swa"
     if not architecture.local_base and meta.nonzero(swa):

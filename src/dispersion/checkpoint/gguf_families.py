@@ -30,6 +30,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "bloom", settings.bloom, older.BLOOM, None, "by side",
         ("attention.layer_norm_epsilon", "layer_norm_epsilon"), scalings=(), head_is_share=True,
     ),
+    "chatglm": Architecture(
+        "glm", names=names.FUSED, scalings=("none", "linear"), partial=True, fused=True,
+        head_is_share=True,
+    ),
     "cohere2": Architecture(
         "cohere2", layers.cohere2, eps=LAYER, reads=layers.SLIDING, scalings=("none", "linear"),
     ),
@@ -67,6 +71,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "gemma3": Architecture(
         "gemma3_text", layers.gemma3, names.NORMS_BEHIND, reads=layers.SLIDING,
+        scalings=("none", "linear"), local_base=True,
+    ),
+    "gemma-embedding": Architecture(
+        "gemma3_text", layers.gemma_embedding, names.NORMS_BEHIND, reads=layers.SLIDING,
         scalings=("none", "linear"), local_base=True,
     ),
     "gemma3n": Architecture(

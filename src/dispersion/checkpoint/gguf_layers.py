@@ -46,6 +46,22 @@ def gemma3(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  
     }
 
 
+def gemma_embedding(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """Gemma 3 as an encoder: half of its window on each side."""
+    if meta.has("attention.causal") and meta.flag("attention.causal"):
+        meta.refuse("attention.causal", "but only false is read for this architecture")
+    del found
+    types = layer_types(meta, config["num_hidden_layers"], 6)
+    _every(6, meta, types)
+    return {
+        "query_pre_attn_scalar": config["head_dim"],
+        "use_bidirectional_attention": True,
+        "sliding_window": meta.integer(WINDOW),
+        "layer_types": types,
+        "rope_local_base_freq": meta.real("rope.freq_base_swa", 10000.0),
+    }
+
+
 def _gemma_scalar(config: Config, largest_model: int) -> int:
     """Files do not state s of the logit scale 1/√s: the largest (27B) model alone has another."""
     if config["num_hidden_layers"] == largest_model:
@@ -192,5 +208,5 @@ def mimo2(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  #
 def _every(period: int, meta: Metadata, types: list[str]) -> None:
     full = [kind == "full_attention" for kind in types]
     if full != [(layer + 1) % period == 0 for layer in range(len(types))]:
-        nth = {4: "fourth", 5: "fifth"}[period]
+        nth = {4: "fourth", 5: "fifth", 6: "sixth"}[period]
         meta.refuse(PATTERN, f"but every {nth} layer must be the full one")
