@@ -41,7 +41,7 @@ ARCHITECTURES = {
     "gemma4_text": ARCH.GEMMA4, "ministral3": ARCH.MISTRAL3, "t5": ARCH.T5,
     "deepseek_v2": ARCH.DEEPSEEK2, "deepseek_v3": ARCH.DEEPSEEK2,
     "mimo_v2_flash": ARCH.MIMO2, "glm": ARCH.CHATGLM, "solar_open": ARCH.GLM4_MOE,
-    "distilbert": ARCH.BERT,
+    "distilbert": ARCH.BERT, "qwen2_vl": ARCH.QWEN2VL,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
@@ -69,6 +69,7 @@ VARIANTS = {  # by name: the folder, and changes of its config
     "qwen3_5_moe_text": ("qwen3_5_moe_text", {"full_attention_interval": 2}),
     "qwen3_5_text": ("qwen3_5_text", {"full_attention_interval": 2}),
     "qwen3_next": ("qwen3_next", {"full_attention_interval": 2}),
+    "qwen2_vl": ("qwen2", {"model_type": "qwen2_vl"}),
     "gemma3n_text": (
         "gemma3n_text",
         {
@@ -441,6 +442,8 @@ def settings(model, writer):
             writer.add_full_attention_interval(config["full_attention_interval"])
             if arch is not ARCH.QWEN3NEXT:
                 writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
+        case ARCH.QWEN2VL:
+            writer.add_rope_dimension_sections([1, 2, 1, 0])
         case ARCH.PHI3:
             writer.add_sliding_window(config.get("sliding_window") or 0)
 

@@ -13,7 +13,7 @@ import pytest
 from checkpoints import gguf_bytes, gguf_metadata, refused
 from dispersion.architectures import plan, supported_model_types
 from dispersion.checkpoint import from_arrays, open_checkpoint, to_float64
-from dispersion.checkpoint.gguf_families import ARCHITECTURES
+from dispersion.checkpoint.gguf_families import ARCHITECTURES, UNREAD
 from dispersion.checkpoint.gguf_settings import partial_factor
 from dispersion.cli import main
 from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
@@ -113,7 +113,7 @@ DROPPED = {
     "llama4_text": LLAMA4, "mimo_v2_flash": {}, "ministral3": ministral,
     "t5": T5, "t5__decoder": T5,
     "distilbert": {}, "gemma3_text encoder": {"query_pre_attn_scalar": 8}, "glm": chatglm,
-    "glm fused": chatglm, "solar_open": {},
+    "glm fused": chatglm, "solar_open": {}, "qwen2_vl": FULL | {"model_type": "qwen2"},
     "deepseek_v2": {}, "deepseek_v2 whole": {}, "deepseek_v3": {},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
@@ -262,6 +262,16 @@ def test_every_architecture_is_tested_and_leads_to_a_family():
     assert set(ARCHITECTURES) <= set(gguf.MODEL_ARCH_NAMES.values())
 
 
+@pytest.mark.parametrize("name", UNREAD)
+def test_an_architecture_that_is_read_from_other_files_alone_is_refused_with_a_reason(
+    tmp_path, name
+):
+    assert name in set(gguf.MODEL_ARCH_NAMES.values()) - set(ARCHITECTURES)
+    (tmp_path / "m.gguf").write_bytes(gguf_bytes(gguf_metadata(name), {}))
+    match = f"holds the architecture {name}, which is not read from GGUF files: {UNREAD[name]}. "
+    refused(UnsupportedError, match, open_checkpoint, tmp_path / "m.gguf")
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "gpt2", "phi3", "falcon__new_decoder"])
 def test_rows_of_quantised_tensors_are_reordered_too(tmp_path, name):
     """Q8_0 where rows have whole blocks of 32 values, F16 elsewhere, as the converters have it."""
@@ -347,6 +357,7 @@ def changed(tmp_path, name, change=(), tensors=()):
 
 ONES = np.ones(4, np.float32)
 PATTERN = "attention.sliding_window_pattern"
+SECTIONS = "rope.dimension_sections"
 REFUSED = [
     ("gpt_bigcode", {"attention.head_count_kv": 3}, {}, "has one key head"),
     ("gpt_bigcode", {"attention.head_count_kv": None}, {}, "has one key head"),
@@ -391,6 +402,17 @@ REFUSED = [
     ("lfm2", {"attention.head_count_kv": [2, 1]}, {}, "differs between layers"),
     ("lfm2", {"attention.sliding_window": 4}, {}, "lfm2.attention.sliding_window"),
     ("qwen3_next", {"attention.recurrent_layers": [1, 0]}, {}, "attention.recurrent_layers"),
+    ("qwen2_vl", {SECTIONS: None}, {}, "a list of four integers"),
+    ("qwen2_vl", {SECTIONS: 1}, {}, "a list of four integers"),
+    ("qwen2_vl", {SECTIONS: [1, 2, 1]}, {}, "a list of four integers"),
+    ("qwen2_vl", {SECTIONS: [1.0, 2.0, 1.0, 0.0]}, {}, "a list of four integers"),
+    ("qwen2_vl", {SECTIONS: [True, True, True, True]}, {}, "a list of four integers"),
+    ("qwen2_vl", {SECTIONS: [0, 0, 0, 0]}, {}, "all together at least one"),
+    ("qwen2_vl", {SECTIONS: [1, 1, 1, 1]}, {}, "pair 3 of 4 would not turn"),
+    ("qwen2_vl", {SECTIONS: [0, 0, 0, 4]}, {}, "pair 0 of 4 would not turn"),
+    ("qwen3_5_text", {SECTIONS: [1, 0, 1, 0]}, {}, "pair 1 of 2 would not turn"),
+    ("qwen3_5_text", {SECTIONS: [0, 1, 1, 0]}, {}, "pair 0 of 2 would not turn"),
+    ("qwen3_5_moe_text", {SECTIONS: None}, {}, "a list of four integers"),
     ("falcon_h1", {"attention.scale": 1.0}, {}, "logit scale 1.0"),
     ("minimax_m2", {"attention.indexer.head_count": 2}, {}, "attention.indexer.head_count"),
     ("gemma3_text encoder", {"attention.causal": True}, {}, "only false is read"),

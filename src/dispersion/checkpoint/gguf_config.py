@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dispersion.checkpoint.gguf_families import ARCHITECTURES
+from dispersion.checkpoint.gguf_families import ARCHITECTURES, UNREAD
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS, WIDEST_HEAD, Contents, Metadata
 from dispersion.checkpoint.gguf_rope import rope_scaling
 from dispersion.checkpoint.gguf_settings import partial_factor
@@ -46,6 +46,12 @@ def find_architecture(values: Mapping[str, Any], file: str) -> tuple[str, Archit
     if not isinstance(name, str):
         msg = f"{shown(file)}: general.architecture must be text. Got {shown(name)}."
         raise CheckpointError(msg)
+    if name in UNREAD:
+        msg = (
+            f"{shown(file)} holds the architecture {shown(name)}, which is not read from GGUF "
+            f"files: {UNREAD[name]}. Give the model's safetensors files."
+        )
+        raise UnsupportedError(msg)
     if name not in ARCHITECTURES:
         msg = (
             f"{shown(file)} holds the architecture {shown(name)}; GGUF files are read for "

@@ -15,6 +15,7 @@ from dispersion.checkpoint import gguf_names as names
 from dispersion.checkpoint import gguf_older_names as older
 from dispersion.checkpoint import gguf_settings as settings
 from dispersion.checkpoint.gguf_architecture import LAYER, NORM, T5, Architecture
+from dispersion.checkpoint.gguf_rope import SECTIONS
 
 ARCHITECTURES: dict[str, Architecture] = {
     "afmoe": Architecture(
@@ -150,14 +151,15 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "qwen2": Architecture("qwen2"),
     "qwen2moe": Architecture("qwen2_moe", settings.bias_as("qkv_bias")),
+    "qwen2vl": Architecture("qwen2", settings.qwen2_vl, reads=(SECTIONS,)),
     "qwen3": Architecture("qwen3"),
     "qwen35": Architecture(
-        "qwen3_5_text", hybrids.qwen3_next, names.QWEN3_NEXT,
-        reads=(hybrids.INTERVAL, "rope.dimension_sections"), partial=True, drafts=True,
+        "qwen3_5_text", hybrids.qwen3_5, names.QWEN3_NEXT,
+        reads=(hybrids.INTERVAL, SECTIONS), partial=True, drafts=True,
     ),
     "qwen35moe": Architecture(
-        "qwen3_5_moe_text", hybrids.qwen3_next, names.QWEN3_NEXT,
-        reads=(hybrids.INTERVAL, "rope.dimension_sections"), partial=True, drafts=True,
+        "qwen3_5_moe_text", hybrids.qwen3_5, names.QWEN3_NEXT,
+        reads=(hybrids.INTERVAL, SECTIONS), partial=True, drafts=True,
     ),
     "qwen3moe": Architecture("qwen3_moe"),
     "qwen3next": Architecture(
@@ -185,3 +187,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         scalings=(),
     ),
 }  # fmt: skip
+# Architectures of models that are read from other files, and why not from these.
+_LATENTS = "llama.cpp normalises latents with another ε than the model"
+_SECTIONS = "in llama.cpp the slowest pairs do not turn with the positions of text"
+UNREAD: dict[str, str] = {
+    "clip": "it holds towers for images without the text they go with",
+    "kimi-linear": _LATENTS,
+    "minicpm3": _LATENTS,
+    "mistral4": "what such files say of the temperature of logits is not established",
+    "phimoe": "llama.cpp computes another norm than the model has",
+    "qwen3vl": _SECTIONS,
+    "qwen3vlmoe": _SECTIONS,
+    "step35": "which pairs turn on which layers depends on the version of llama.cpp",
+}

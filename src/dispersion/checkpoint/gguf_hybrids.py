@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dispersion.checkpoint.gguf_rope import check_sections
 from dispersion.checkpoint.gguf_settings import granite_factors
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _by_key_heads(meta: Metadata, config: Config, other: str) -> list[str]:
 
 
 def qwen3_next(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """Every fourth layer attends. Positions of text are one number, whatever sections say."""
+    """Every fourth layer attends."""
     period = meta.integer(INTERVAL, 4)
     layers = range(config["num_hidden_layers"])
     return {
@@ -43,6 +44,12 @@ def qwen3_next(meta: Metadata, config: Config, found: Contents) -> dict[str, Any
             FULL if (layer + 1) % period == 0 else "linear_attention" for layer in layers
         ]
     }
+
+
+def qwen3_5(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """As Qwen 3 Next, with sections that follow one another pair by pair."""
+    check_sections(meta, config, interleaved=True)
+    return qwen3_next(meta, config, found)
 
 
 def falcon_h1(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS
+from dispersion.checkpoint.gguf_rope import check_sections
 from dispersion.checkpoint.text import shown
 from dispersion.errors import UnsupportedError
 
@@ -126,6 +127,12 @@ def partial_factor(rotated: int, head_dim: int) -> float:
     while int(head_dim * share) < rotated:
         share = math.nextafter(share, 2.0)
     return share
+
+
+def qwen2_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Qwen 2 with sections of pairs, which lie one after the other."""
+    check_sections(meta, config, interleaved=False)
+    return {}
 
 
 def qk_normed(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
