@@ -540,6 +540,12 @@ def test_three_projections_in_one_tensor_must_fit(tmp_path, change, tensors, mat
     refused(CheckpointError, match, open_checkpoint, path)
 
 
+def test_a_bias_of_three_projections_must_be_plain(tmp_path):
+    quantised = (int(gguf.GGMLQuantizationType.Q8_0), (64,), bytes(68))
+    path = changed(tmp_path, "glm fused", {}, {"blk.0.attn_qkv.bias": quantised})
+    refused(UnsupportedError, "quantised as Q8_0 across projections", open_checkpoint, path)
+
+
 def test_rows_of_three_projections_in_one_tensor_are_those_of_three(tmp_path):
     for name in ("glm", "glm fused"):
         write(golden(name), tmp_path / f"{name}.gguf")

@@ -17,6 +17,7 @@ from dispersion.checkpoint.remote import files
 from dispersion.checkpoint.remote import gguf as remote_gguf
 from dispersion.cli import main
 from dispersion.errors import ArgumentError
+from gguf_conversion import golden, write
 from range_server import serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -119,6 +120,19 @@ def test_only_the_header_and_what_the_logits_need_is_read(site, tmp_path, size):
     spans = sorted(each.range for each in site.asked)
     assert all(a[1] < b[0] for a, b in pairwise(spans))  # every byte once
     assert len(site.asked) < 5 * LAYERS + 40
+
+
+@pytest.mark.parametrize("name", ["glm fused", "deepseek_v2", "t5", "lfm2"])
+def test_of_a_converted_model_the_planned_bytes_are_read(site, tmp_path, name):
+    """Also where the rows of three projections lie in one tensor, or one projection in two."""
+    path = tmp_path / "m.gguf"
+    write(golden(name), path)
+    site.files[FILE] = path.read_bytes()
+    planned = sum(tensor.nbytes for tensor in dry_run(path).tensors)
+    assert audit(site.url + FILE).heads == audit(path).heads
+    header = gguf.GGUFReader(path).data_offset
+    assert site.sent <= planned + max(header, remote_gguf.LEAST)
+    assert site.sent >= planned + header - 32  # but for padding
 
 
 def test_a_dry_run_reads_the_header_alone(site, tmp_path, capsys):

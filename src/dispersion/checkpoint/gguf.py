@@ -14,7 +14,7 @@ import numpy as np
 
 from dispersion.checkpoint.gguf_config import find_architecture, translate
 from dispersion.checkpoint.gguf_file import Stored, parse
-from dispersion.checkpoint.gguf_fused import Share, shares
+from dispersion.checkpoint.gguf_fused import split
 from dispersion.checkpoint.gguf_latent import Joined, joined
 from dispersion.checkpoint.gguf_metadata import WIDEST_HEAD, Contents
 from dispersion.checkpoint.gguf_parts import read_parts
@@ -111,13 +111,11 @@ def from_header(
             )
             raise CheckpointError(msg)
         renamed[spelled] = stored
-    parts: dict[str, Joined | Share] = {}
-    if architecture.latent:
-        parts |= joined(renamed, config["num_attention_heads"])
     if architecture.fused:
-        parts |= shares(renamed, order.heads["q"], order.heads["k"], order.head_dim)
+        split(renamed, order.heads["q"], order.heads["k"], order.head_dim)
+    parts = joined(renamed, config["num_attention_heads"]) if architecture.latent else {}
     infos = {name: _info(name, stored, order) for name, stored in renamed.items()}
-    infos |= {name: part.info(name) for name, part in parts.items()}
+    infos |= {name: both.info(name) for name, both in parts.items()}
     reader = partial(_read, renamed, parts, order, mapped)
     return Checkpoint(source, "gguf", infos, reader, config, True, dict(origin or {}))
 
@@ -157,7 +155,7 @@ def _mapped(
 
 def _read(
     tensors: dict[str, Stored],
-    parts: dict[str, Joined | Share],
+    parts: dict[str, Joined],
     order: Order,
     mapped: Bytes,
     name: str,

@@ -191,7 +191,9 @@ ARCHITECTURES: dict[str, Architecture] = {
 _LATENTS = "llama.cpp normalises latents with another ε than the model"
 _SECTIONS = "in llama.cpp the slowest pairs do not turn with the positions of text"
 UNREAD: dict[str, str] = {
+    "chameleon": "norms of its queries and keys lie in an order that is not read",
     "clip": "it holds towers for images without the text they go with",
+    "gptj": "llama.cpp does not run it",
     "kimi-linear": _LATENTS,
     "minicpm3": _LATENTS,
     "mistral4": "what such files say of the temperature of logits is not established",

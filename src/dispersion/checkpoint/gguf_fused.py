@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from dispersion.checkpoint.tensors import TensorInfo
 from dispersion.checkpoint.text import shown
-from dispersion.errors import CheckpointError
+from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from dispersion.checkpoint.gguf_file import Stored
-    from dispersion.checkpoint.gguf_latent import Values
 
 FUSED = re.compile(r"(model\.layers\.\d+\.self_attn\.)qkv_proj(\.(?:weight|bias))", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Share:
-    """Consecutive rows of a tensor."""
-
-    whole: Stored
-    start: int
-    stop: int
-
-    def info(self, name: str) -> TensorInfo:
-        rows, all_rows = self.stop - self.start, self.whole.shape[0]
-        nbytes = self.whole.nbytes // all_rows * rows
-        shape = (rows, *self.whole.shape[1:])
-        return TensorInfo(name, self.whole.type, shape, self.whole.file, nbytes)
-
-    def read(self, values: Values, rows: slice | None) -> NDArray[Any]:
-        rows = rows or slice(0, self.stop - self.start)
-        return values(self.whole, slice(self.start + rows.start, self.start + rows.stop))
-
-
-def shares(renamed: dict[str, Stored], heads: int, keys: int, head_dim: int) -> dict[str, Share]:
-    """Projections of queries, keys and values, in this order in tensors that leave `renamed`.
+def split(renamed: dict[str, Stored], heads: int, keys: int, head_dim: int) -> None:
+    """Put projections of queries, keys and values, in this order in a tensor, in its place.
 
     Raises:
         CheckpointError: other sizes, or one of the three beside them.
+        UnsupportedError: a quantised bias.
     """
-    found: dict[str, Share] = {}
     for fused, match in [(n, m) for n in renamed if (m := FUSED.fullmatch(n))]:
         stored = renamed.pop(fused)
         count, wanted = stored.shape[0] if stored.shape else 0, (heads + 2 * keys) * head_dim
@@ -64,6 +41,17 @@ def shares(renamed: dict[str, Stored], heads: int, keys: int, head_dim: int) -> 
                 )
                 raise CheckpointError(msg)
             stop = start + size * head_dim
-            found[name] = Share(stored, start, stop)
+            renamed[name] = _rows(stored, start, stop)
             start = stop
-    return found
+
+
+def _rows(stored: Stored, start: int, stop: int) -> Stored:
+    """Consecutive rows as a tensor of their own."""
+    each, rest = divmod(stored.nbytes, stored.shape[0])
+    if rest:
+        msg = f"tensor {shown(stored.name)} is quantised as {stored.type} across projections."
+        raise UnsupportedError(msg)
+    shape = (stop - start, *stored.shape[1:])
+    row_bytes = each * (stop - start) if len(shape) == 1 else stored.row_bytes
+    offset = stored.offset + start * each
+    return replace(stored, shape=shape, offset=offset, row_bytes=row_bytes)

@@ -54,13 +54,13 @@ def open_remote_gguf(files: RemoteFiles, file: str, source: str) -> Checkpoint:
         return parsed
 
     parsed = read_parts(file, files.name, read)
-    reader = RemoteReader({n: _entry(t) for n, t in parsed[1].items()}, files.opened)
+    reader = RemoteReader({}, files.opened)
     origin: dict[str, Any] = {} if commit is None else {"commit": commit}
     return from_header(parsed, files.name(file), source, _Mapped(reader), origin)
 
 
 class _Mapped:
-    """Bytes of tensors by their GGUF name."""
+    """Bytes of tensors that may be some rows of one in the file."""
 
     def __init__(self, reader: RemoteReader) -> None:
         self._reader = reader
@@ -68,7 +68,7 @@ class _Mapped:
     def __call__(
         self, stored: Stored, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> NDArray[Any]:
-        return self._reader.mapped(stored.name, start, shape, dtype)
+        return self._reader.mapped(_entry(stored), start, shape, dtype)
 
 
 def _entry(stored: Stored) -> Entry:
