@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dispersion.checkpoint.remote.files import RemoteFile
     from dispersion.checkpoint.safetensors import Entry
 
-    Place = tuple[str, int, int]  # file, first byte, bytes
+    Place = tuple[str, int, int]  # name, first byte, bytes: some rows of a tensor
 
 _LAYER = re.compile(r"^(?:.*\.)?\d+\.", re.ASCII)  # up to the last index of a name
 
@@ -70,7 +70,7 @@ class RemoteReader:
 
     def _fetched(self, entry: Entry) -> IO[bytes]:
         found = _LAYER.search(entry.info.name)
-        place = (entry.info.file, entry.offset, entry.info.nbytes)
+        place = (entry.info.name, entry.offset, entry.info.nbytes)
         if found is not None and found[0] != self._layer:
             if self._layer is not None:
                 _close(self._kept)
