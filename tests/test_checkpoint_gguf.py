@@ -388,7 +388,6 @@ def test_a_malformed_file_is_refused_in_one_line_that_names_it(path, raw, match)
     [
         (gguf_bytes({}, {}, version=1), "version 1"),
         (gguf_bytes({}, {}, version=3 << 24), "big-endian"),
-        (values([("split.count", 3)]), "--merge"),
     ],
 )
 def test_files_of_another_kind_are_unsupported(path, raw, match):

@@ -54,8 +54,8 @@ def audit(
     """Certified answers for every attention head of a checkpoint.
 
     Args:
-        source: a folder, a .safetensors, .index.json or .gguf file, an address of one of the first
-            three (https://, http://, hf://), or a state dict of arrays.
+        source: a folder, a .safetensors, .index.json or .gguf file (any part of a split one), an
+            address of one of them (https://, http://, hf://), or a state dict of arrays.
         targets: the questions; by default `coefficient` at 4K, 16K, 64K, 256K and 1M tokens, or at
             the longest learned position where the model has no more.
         config: the model's config.json as a mapping; with a state dict only.

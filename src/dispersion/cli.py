@@ -251,7 +251,7 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     """Say which attention heads can, cannot or may put a share of their attention on one token.
 
     CHECKPOINT is a folder, a .safetensors or a .gguf file, demo:NAME for a bundled one, or an
-    address: hf://ORG/MODEL@REVISION or https://… of a folder or a .safetensors file.
+    address: hf://ORG/MODEL@REVISION or https://… of a folder, a .safetensors or .gguf file.
     W_Q and W_K are .npy, .npz or .safetensors files that hold one matrix each, [out, in].
 
     \b

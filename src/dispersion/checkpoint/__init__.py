@@ -41,15 +41,16 @@ __all__ = [
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """Open a model: a folder, a .safetensors file, a .safetensors.index.json or a .gguf file.
 
-    All but the last may lie at an address (http://, https:// or hf://), see `remote`. Only headers
-    and config.json are read. A folder holding both `model.safetensors` and an index is read through
-    the former, as transformers does.
+    All may lie at an address (http://, https:// or hf://), see `remote`. Only headers and
+    config.json are read. A folder holding both `model.safetensors` and an index is read through the
+    former, as transformers does. A split GGUF model is named by any of its parts, or by a folder of
+    them.
 
     Raises:
         UnsafeFileError: the weights are pickles; the message gives the conversion to run.
         CheckpointError: missing, unreadable, malformed, ambiguous, or without config.json.
-        UnsupportedError: a GGUF file of an architecture that is not translated or at an address, or
-            a known format that is not read.
+        UnsupportedError: a GGUF file of an architecture that is not translated, or a known format
+            that is not read.
         ArgumentError: an address that is malformed.
     """
     source = str(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.foreign import ctranslate2, foreign_folder
+from dispersion.checkpoint.gguf_parts import one_model
 from dispersion.checkpoint.pickles import is_pickle_name, unsafe_folder
 from dispersion.checkpoint.regular import read_bytes
 from dispersion.checkpoint.text import parse_object, reason, shown
@@ -19,7 +20,7 @@ NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state")
 
 
 def weights_file(folder: Path) -> Path:
-    """The one weights file of a folder: .safetensors, its index, or .gguf.
+    """The one weights file of a folder: .safetensors, its index, or .gguf (a part of one model).
 
     `model.safetensors` comes first and `model.safetensors.index.json` second, the order in which
     transformers looks for them; otherwise there must be just one candidate of a kind.
@@ -44,6 +45,8 @@ def weights_file(folder: Path) -> Path:
         found = [path for path in files if path.name.endswith(suffix)]
         if len(found) == 1:
             return found[0]
+        if suffix == ".gguf" and (part := one_model(found)):
+            return part
         if found:
             names = shown(", ".join(path.name for path in found))
             lacking = " and no index" if suffix == ".safetensors" else ""

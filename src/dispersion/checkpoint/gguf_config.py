@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dispersion.checkpoint.gguf_families import ARCHITECTURES, Architecture, partial_factor
+from dispersion.checkpoint.gguf_families import ARCHITECTURES, UNREAD
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS, WIDEST_HEAD, Contents, Metadata
 from dispersion.checkpoint.gguf_rope import rope_scaling
+from dispersion.checkpoint.gguf_settings import partial_factor
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from dispersion.checkpoint.gguf_architecture import Architecture
 
 # Settings of attention that are read for every architecture. Any other one is refused by its key.
 READ = frozenset({
@@ -22,12 +25,14 @@ READ = frozenset({
     "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned",
     "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
 })  # fmt: skip
+DRAFTS = "nextn_predict_layers"
 # Settings outside `attention.` and `rope.` that change it or the count of its layers.
 ELSEWHERE = (
-    "attn_logit_softcapping", "nextn_predict_layers", "full_attention_interval",
+    "attn_logit_softcapping", DRAFTS, "full_attention_interval",
     "no_rope_layer_step", "n_deepstack_layers", "decoder_block_count",
 )  # fmt: skip
-ENCODERS = ("bert", "modernbert")  # what they say of attention.causal, their own settings read
+# What files of these say of attention.causal, their own settings read.
+ENCODERS = ("bert.", "gemma-embedding.", "modern-bert.")
 
 
 def find_architecture(values: Mapping[str, Any], file: str) -> tuple[str, Architecture]:
@@ -41,6 +46,12 @@ def find_architecture(values: Mapping[str, Any], file: str) -> tuple[str, Archit
     if not isinstance(name, str):
         msg = f"{shown(file)}: general.architecture must be text. Got {shown(name)}."
         raise CheckpointError(msg)
+    if name in UNREAD:
+        msg = (
+            f"{shown(file)} holds the architecture {shown(name)}, which is not read from GGUF "
+            f"files: {UNREAD[name]}. Give the model's safetensors files."
+        )
+        raise UnsupportedError(msg)
     if name not in ARCHITECTURES:
         msg = (
             f"{shown(file)} holds the architecture {shown(name)}; GGUF files are read for "
@@ -66,13 +77,21 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
     meta = Metadata(values, name, file)
     _refuse(meta, architecture)
     heads, width = meta.integer("attention.head_count"), meta.integer("embedding_length")
-    head_dim = _head_dim(meta, heads, width)
+    head_dim = _head_dim(meta, heads, width, latent=architecture.latent)
+    layers = _layers(meta, architecture)
     config: dict[str, Any] = {
         "model_type": architecture.model_type,
         "hidden_size": width,
-        "num_hidden_layers": meta.integer("block_count", largest=MOST_LAYERS),
+        "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": meta.integer("attention.head_count_kv", heads),
+        "num_key_value_heads": (
+            max(meta.counts("attention.head_count_kv", layers))
+            if architecture.mixed
+            else meta.integer("attention.head_count_kv", heads)
+            # New files of latent attention store one key head, whose keys are the latents.
+            if not architecture.latent and not architecture.by_layer
+            else heads
+        ),
         "head_dim": head_dim,
         "rope_theta": meta.real("rope.freq_base", 10000.0),
         "max_position_embeddings": meta.integer("context_length"),
@@ -90,14 +109,34 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
         config |= architecture.settings(meta, config, found)
     _check_scale(meta, config)
     if architecture.scalings:
-        scaling = rope_scaling(meta, config, found, architecture)
+        plain = Contents(found.shapes) if architecture.by_layer else found
+        scaling = rope_scaling(meta, config, plain, architecture)
         if scaling:
-            config["rope_scaling"] = scaling
+            config |= {"rope_scaling": scaling}
+        if architecture.scaled is not None:
+            config |= architecture.scaled(meta, config)
     return config
 
 
-def _head_dim(meta: Metadata, heads: int, width: int) -> int:
+def _layers(meta: Metadata, architecture: Architecture) -> int:
+    """Blocks without the draft layers at their end."""
+    layers = meta.integer("block_count", largest=MOST_LAYERS)
+    if not architecture.drafts or not meta.nonzero(DRAFTS):
+        return layers
+    drafts = meta.integer(DRAFTS)
+    if drafts >= layers:
+        msg = (
+            f"{shown(meta.file)}: {meta.prefix}{DRAFTS} must be less than block_count={layers}. "
+            f"Got {drafts}."
+        )
+        raise CheckpointError(msg)
+    return layers - drafts
+
+
+def _head_dim(meta: Metadata, heads: int, width: int, *, latent: bool) -> int:
     key = "attention.key_length"
+    if latent and meta.has(f"{key}_mla"):
+        return meta.integer(f"{key}_mla", largest=WIDEST_HEAD)
     if not meta.has(key) and width % heads:
         msg = (
             f"{shown(meta.file)}: {meta.prefix}attention.head_count must divide embedding_length="
@@ -112,7 +151,9 @@ def _rotated(meta: Metadata, architecture: Architecture, config: dict[str, Any])
     if not architecture.scalings:  # nothing is rotated
         return
     rotated = meta.integer(key, head_dim, largest=WIDEST_HEAD)
-    if architecture.partial and rotated <= head_dim:
+    if architecture.latent:
+        config["qk_rope_head_dim"] = rotated
+    elif architecture.partial and rotated <= head_dim:
         config["partial_rotary_factor"] = partial_factor(rotated, head_dim)
     elif rotated != head_dim:
         msg = (
@@ -124,13 +165,13 @@ def _rotated(meta: Metadata, architecture: Architecture, config: dict[str, Any])
 
 def _refuse(meta: Metadata, architecture: Architecture) -> None:
     own = (meta.prefix + "attention.", meta.prefix + "rope.")
-    read = READ | set(architecture.reads)
+    read = READ | set(architecture.reads) | ({DRAFTS} if architecture.drafts else set())
     for full in meta.values:
         key = full.removeprefix(meta.prefix)
         listed = full.startswith(own) or (full.startswith(meta.prefix) and key in ELSEWHERE)
         if listed and key not in read and meta.nonzero(key) and meta.get(key) is not False:
             meta.refuse(key, "which is not read for this architecture")
-    if architecture.model_type not in ENCODERS and not meta.flag("attention.causal", default=True):
+    if meta.prefix not in ENCODERS and not meta.flag("attention.causal", default=True):
         meta.refuse("attention.causal", "but only true is read")
     swa = "rope.freq_base_swa"
     if not architecture.local_base and meta.nonzero(swa):

@@ -7,305 +7,198 @@ written for; where its converters drop a setting, the file's model does not have
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
+from dispersion.checkpoint import gguf_gemma4 as gemma4
+from dispersion.checkpoint import gguf_hybrids as hybrids
+from dispersion.checkpoint import gguf_latent as latent
+from dispersion.checkpoint import gguf_layers as layers
 from dispersion.checkpoint import gguf_names as names
-from dispersion.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from dispersion.checkpoint.gguf_metadata import Contents, Metadata
-    from dispersion.checkpoint.gguf_names import Names
-
-    Config = Mapping[str, Any]
-    Settings = Callable[[Metadata, Config, Contents], dict[str, Any]]
-
-Rows = Literal["as they are", "pairs", "by side", "transposed"]
-RMS = ("attention.layer_norm_rms_epsilon", "rms_norm_eps")
-LAYER = ("attention.layer_norm_epsilon", "layer_norm_eps")
-SLIDING = ("attention.sliding_window", "attention.sliding_window_pattern")
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """One value of general.architecture.
-
-    Attributes:
-        model_type: the family that reads it.
-        settings: further keys of its config, from metadata, config so far and tensors.
-        names: its tensor names.
-        names_with: a stem within a layer, and the names of files that have it.
-        rows: how rows of query and key projections lie in the file: "pairs" where rotated pairs
-            are neighbours, "by side" where all queries come first, then all keys and all values,
-            "transposed" where Hugging Face stores [in, out].
-        eps: keys of the norm's ε in file and config.
-        reads: metadata keys beyond those that all architectures have.
-        scalings: values of rope.scaling.type that are read.
-        partial: whether rope.dimension_count may be smaller than a head.
-        factors: tensors of divisors of the rotary frequencies that are read.
-        local_base: whether sliding layers have a rotary base of their own.
-        head_is_share: whether a head's size must be embedding_length / head_count.
-    """
-
-    model_type: str
-    settings: Settings | None = None
-    names: names.Names = names.DECODER
-    names_with: tuple[str, Names] | None = None
-    rows: Rows = "as they are"
-    eps: tuple[str, str] | None = RMS
-    reads: tuple[str, ...] = ()
-    scalings: tuple[str, ...] = ("none", "linear", "yarn")
-    partial: bool = False
-    factors: tuple[str, ...] = ()
-    local_base: bool = False
-    head_is_share: bool = False
-
-    def names_in(self, found: Contents) -> Names:
-        """The names of a file with these tensors."""
-        if self.names_with is not None and found.any(f"{self.names_with[0]}.weight"):
-            return self.names_with[1]
-        return self.names
-
-
-def _llama(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    if not meta.nonzero("expert_count"):
-        return {}
-    return {"model_type": "mixtral", "num_local_experts": meta.integer("expert_count")}
-
-
-def _layers(meta: Metadata, layers: int, period: int) -> list[str]:
-    """Types of layers from the pattern in the file, or with each `period`-th one full."""
-    key = "attention.sliding_window_pattern"
-    pattern = meta.get(key, period)
-    if isinstance(pattern, list) and len(pattern) >= layers:
-        sliding = [bool(flag) for flag in pattern[:layers]]
-    else:
-        period = meta.integer(key, period)
-        sliding = [(layer + 1) % period != 0 for layer in range(layers)]
-    return ["sliding_attention" if s else "full_attention" for s in sliding]
-
-
-def _gemma2(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    return {
-        "query_pre_attn_scalar": _gemma_scalar(config, 46),
-        "attn_logit_softcapping": meta.real("attn_logit_softcapping", 50.0),
-        "sliding_window": meta.integer("attention.sliding_window", 4096),
-        "layer_types": _layers(meta, config["num_hidden_layers"], 2),
-    }
-
-
-def _gemma3(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    layers = config["num_hidden_layers"]
-    settings: dict[str, Any] = {"query_pre_attn_scalar": _gemma_scalar(config, 62)}
-    if meta.get("attention.sliding_window", 0) == 0:  # 0 means none
-        return settings | {"layer_types": ["full_attention"] * layers}
-    return settings | {
-        "sliding_window": meta.integer("attention.sliding_window"),
-        "layer_types": _layers(meta, layers, 6),
-        "rope_local_base_freq": meta.real("rope.freq_base_swa", 10000.0),
-    }
-
-
-def _gemma_scalar(config: Config, largest_model: int) -> int:
-    """Files do not state s of the logit scale 1/√s: the largest (27B) model alone has another."""
-    if config["num_hidden_layers"] == largest_model:
-        return int(config["hidden_size"] // config["num_attention_heads"])
-    return int(config["head_dim"])
-
-
-def _olmo2(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    if not meta.nonzero("attention.sliding_window"):
-        return {}
-    return {
-        "model_type": "olmo3",
-        "sliding_window": meta.integer("attention.sliding_window"),
-        "layer_types": _layers(meta, config["num_hidden_layers"], 4),
-    }
-
-
-def _gpt_oss(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    return {
-        "sliding_window": meta.integer("attention.sliding_window"),
-        "layer_types": _layers(meta, config["num_hidden_layers"], 2),
-    }
-
-
-def _granite(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    if not meta.flag("rope.scaling.finetuned", default=True):
-        meta.refuse("rope.scaling.finetuned", "which switches the rotation off")
-    return {
-        "attention_multiplier": meta.real("attention.scale"),
-        "embedding_multiplier": meta.real("embedding_scale", 1.0),
-    }
-
-
-def _phi3(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    key = "attention.sliding_window"
-    window = meta.integer(key) if meta.nonzero(key) else 0
-    if 0 < window < config["max_position_embeddings"]:
-        meta.refuse(key, "which some programs apply and others ignore")
-    return {"sliding_window": None}
-
-
-def _cohere(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    return {"use_qk_norm": found.any("attn_q_norm.weight")}
-
-
-def _stablelm(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    if found.any("attn_q_norm.weight"):
-        msg = (
-            "a GGUF file of StableLM stacks the norms of qk_layernorm in one tensor, "
-            "attn_q_norm.weight, which is not translated. Give the safetensors."
-        )
-        raise UnsupportedError(msg)
-    return {"use_qkv_bias": config["attention_bias"], "qk_layernorm": False}
-
-
-def _bias_as(key: str) -> Settings:
-    """The family's own key for whether queries and keys have biases."""
-
-    def settings(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-        return {key: config["attention_bias"]}
-
-    return settings
-
-
-def _gpt_neox(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    return {
-        "attention_bias": found.any("attn_qkv.bias"),
-        "rotary_emb_base": config["rope_theta"],
-        "rotary_pct": config["partial_rotary_factor"],
-    }
-
-
-def _falcon(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
-    """One key head is a group of all queries."""
-    if config["num_attention_heads"] % config["num_key_value_heads"]:
-        meta.refuse("attention.head_count_kv", "which does not divide the number of heads")
-    return {
-        "new_decoder_architecture": True,
-        "num_kv_heads": config["num_key_value_heads"],
-        "num_ln_in_parallel_attn": 2 if found.any("attn_norm_2.weight") else 1,
-        "bias": found.any("attn_qkv.bias"),
-    }
-
-
-def _starcoder(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
-    if config["num_key_value_heads"] != 1:
-        meta.refuse("attention.head_count_kv", "but this architecture has one key head")
-    return {"multi_query": True, **_positions(meta, config, found)}
-
-
-def _phi2(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    return {"qk_layernorm": False}
-
-
-def _positions(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """As many positions as the table has rows: converters cut off those before the first."""
-    rows = found.rows("position_embd.weight")
-    return {} if rows is None else {"max_position_embeddings": rows}
-
-
-def _bert(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
-    causal = meta.flag("attention.causal")
-    return {"is_decoder": causal, **_positions(meta, config, found)}
-
-
-def _modern_bert(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """Every third layer sees all tokens, from the first one on; the others half a window a side."""
-    if meta.flag("attention.causal"):
-        meta.refuse("attention.causal", "but only false is read for this architecture")
-    layers = config["num_hidden_layers"]
-    settings: dict[str, Any] = {"attention_bias": False, "global_rope_theta": config["rope_theta"]}
-    if not meta.nonzero("attention.sliding_window"):
-        return settings | {"layer_types": ["full_attention"] * layers}
-    period = meta.integer("attention.sliding_window_pattern", 3)
-    return settings | {
-        "local_attention": meta.integer("attention.sliding_window"),
-        "layer_types": [
-            "sliding_attention" if layer % period else "full_attention" for layer in range(layers)
-        ],
-        "local_rope_theta": meta.real("rope.freq_base_swa"),
-    }
-
-
-def partial_factor(rotated: int, head_dim: int) -> float:
-    """The share of a head that turns, such that head_dim times it is not below `rotated`."""
-    share = rotated / head_dim
-    while int(head_dim * share) < rotated:
-        share = math.nextafter(share, 2.0)
-    return share
-
+from dispersion.checkpoint import gguf_older_names as older
+from dispersion.checkpoint import gguf_settings as settings
+from dispersion.checkpoint.gguf_architecture import LAYER, NORM, T5, Architecture
+from dispersion.checkpoint.gguf_rope import SECTIONS
 
 ARCHITECTURES: dict[str, Architecture] = {
+    "afmoe": Architecture(
+        "afmoe", layers.afmoe, names.AFMOE, reads=layers.SLIDING,
+    ),
+    "apertus": Architecture("apertus", names=names.APERTUS, factors=("rope_freqs",)),
+    "arcee": Architecture("arcee", rows="pairs"),
     "bert": Architecture(
-        "bert", _bert, names.BERT, eps=LAYER, scalings=(), head_is_share=True,
+        "bert", settings.bert, older.BERT, eps=LAYER, scalings=(), head_is_share=True,
+    ),
+    "bitnet": Architecture("bitnet", names=names.BITNET, scalings=("none", "linear")),
+    "bloom": Architecture(
+        "bloom", settings.bloom, older.BLOOM, None, "by side",
+        ("attention.layer_norm_epsilon", "layer_norm_epsilon"), scalings=(), head_is_share=True,
+    ),
+    "chatglm": Architecture(
+        "glm", names=names.FUSED, scalings=("none", "linear"), partial=True, fused=True,
+        head_is_share=True,
+    ),
+    "cohere2": Architecture(
+        "cohere2", layers.cohere2, eps=LAYER, reads=layers.SLIDING, scalings=("none", "linear"),
     ),
     "command-r": Architecture(
-        "cohere", _cohere, eps=LAYER, scalings=("none", "linear"),
+        "cohere", settings.cohere, eps=LAYER, scalings=("none", "linear"),
+    ),
+    "dbrx": Architecture(
+        "dbrx", settings.dbrx, older.DBRX, eps=None, reads=("attention.clamp_kqv",),
+        scalings=("none", "linear"), head_is_share=True,
+    ),
+    "deepseek2": Architecture(
+        "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
+        scaled=latent.stretched, scalings=("none", "yarn"), latent=True,
+    ),
+    "dots1": Architecture("dots1"),
+    "ernie4_5": Architecture("ernie4_5", settings.bias_as("use_bias")),
+    "ernie4_5-moe": Architecture("ernie4_5_moe", settings.bias_as("use_bias")),
+    "exaone-moe": Architecture(
+        "exaone_moe", layers.exaone_moe, reads=layers.SLIDING, scalings=("none",), drafts=True,
+    ),
+    "exaone4": Architecture(
+        "exaone4", layers.exaone4, names.NORMS_BEHIND, reads=layers.SLIDING,
+        factors=("rope_freqs",),
     ),
     "falcon": Architecture(
-        "falcon", _falcon, names.FALCON, ("attn_norm_2", names.FALCON_TWO_NORMS), "by side",
+        "falcon", settings.falcon, older.FALCON, ("attn_norm_2", older.FALCON_TWO_NORMS), "by side",
         ("attention.layer_norm_epsilon", "layer_norm_epsilon"), scalings=("none", "linear"),
         head_is_share=True,
     ),
+    "falcon-h1": Architecture("falcon_h1", hybrids.falcon_h1, names.FALCON_H1),
     "gemma": Architecture("gemma", scalings=("none", "linear")),
     "gemma2": Architecture(
-        "gemma2", _gemma2, names.NORMS_BEHIND,
-        reads=(*SLIDING, "attn_logit_softcapping"), scalings=("none", "linear"),
+        "gemma2", layers.gemma2, names.NORMS_BEHIND,
+        reads=(*layers.SLIDING, "attn_logit_softcapping"), scalings=("none", "linear"),
     ),
     "gemma3": Architecture(
-        "gemma3_text", _gemma3, names.NORMS_BEHIND, reads=SLIDING, scalings=("none", "linear"),
-        local_base=True,
+        "gemma3_text", layers.gemma3, names.NORMS_BEHIND, reads=layers.SLIDING,
+        scalings=("none", "linear"), local_base=True,
     ),
-    "gpt-oss": Architecture("gpt_oss", _gpt_oss, names.SINKS, reads=SLIDING),
+    "gemma-embedding": Architecture(
+        "gemma3_text", layers.gemma_embedding, names.NORMS_BEHIND, reads=layers.SLIDING,
+        scalings=("none", "linear"), local_base=True,
+    ),
+    "gemma3n": Architecture(
+        "gemma3n_text", layers.gemma3n, names.GEMMA3N,
+        reads=(*layers.SLIDING, "attention.shared_kv_layers"), scalings=("none",), local_base=True,
+    ),
+    "gemma4": Architecture(
+        "gemma4_text", gemma4.gemma4, names.GEMMA4, reads=gemma4.READS, scalings=("none",),
+        factors=("rope_freqs",), local_base=True, by_layer=True,
+    ),
+    "glm4": Architecture("glm4", names=names.GLM4, partial=True),
+    "glm4moe": Architecture(
+        "glm4_moe", settings.qk_normed, names.NORM_BEHIND, partial=True, drafts=True,
+    ),
+    "gpt-oss": Architecture("gpt_oss", layers.gpt_oss, names.SINKS, reads=layers.SLIDING),
     "gpt2": Architecture(
-        "gpt2", _positions, names.GPT2, None, "transposed", ("attention.layer_norm_epsilon",
+        "gpt2", settings.positions, older.GPT2, None, "transposed", ("attention.layer_norm_epsilon",
         "layer_norm_epsilon"), scalings=(), head_is_share=True,
     ),
     "gptneox": Architecture(
-        "gpt_neox", _gpt_neox, names.GPT_NEOX, None, "by side", LAYER,
+        "gpt_neox", settings.gpt_neox, older.GPT_NEOX, None, "by side", LAYER,
         scalings=("none", "linear"), partial=True, head_is_share=True,
     ),
-    "granite": Architecture("granite", _granite, rows="pairs"),
+    "granite": Architecture("granite", settings.granite, rows="pairs"),
+    "granitehybrid": Architecture(
+        "granitemoehybrid", hybrids.granite_hybrid, names.GRANITE_HYBRID, rows="pairs", mixed=True,
+    ),
+    "granitemoe": Architecture("granitemoe", settings.granite, rows="pairs"),
+    "hunyuan-dense": Architecture("hunyuan_v1_dense", names=names.HUNYUAN),
+    "hunyuan-moe": Architecture("hunyuan_v1_moe", names=names.HUNYUAN),
     "jais2": Architecture("jais2", eps=LAYER, scalings=("none", "linear")),
-    "llama": Architecture("llama", _llama, rows="pairs", factors=("rope_freqs",)),
+    "lfm2": Architecture("lfm2", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
+    "lfm2moe": Architecture("lfm2_moe", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
+    "llama": Architecture("llama", settings.llama, rows="pairs", factors=("rope_freqs",)),
+    "llama4": Architecture(
+        "llama4_text", layers.llama4, reads=layers.SLIDING, scalings=("none", "linear"),
+        factors=("rope_freqs",),
+    ),
+    "mimo2": Architecture(
+        "mimo_v2_flash", layers.mimo2, names.MIMO2,
+        reads=(*layers.SLIDING, "attention.value_scale"), scalings=("none",), partial=True,
+        local_base=True, drafts=True, by_layer=True,
+    ),
+    "minimax-m2": Architecture("minimax_m2", partial=True),
+    "mistral3": Architecture(
+        "ministral3", settings.mistral3, rows="pairs",
+        reads=("attention.temperature_scale", "rope.scaling.yarn_log_multiplier"),
+        scaled=settings.tempered,
+    ),
     "modern-bert": Architecture(
-        "modernbert", _modern_bert, names.MODERN_BERT,
-        eps=("attention.layer_norm_epsilon", "norm_eps"), reads=SLIDING, scalings=("none",),
+        "modernbert", layers.modern_bert, older.MODERN_BERT,
+        eps=("attention.layer_norm_epsilon", "norm_eps"), reads=layers.SLIDING, scalings=("none",),
         local_base=True, head_is_share=True,
+    ),
+    "mpt": Architecture(
+        "mpt", settings.mpt, older.MPT, eps=("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+        reads=("attention.clamp_kqv", "attention.max_alibi_bias"), scalings=(), head_is_share=True,
     ),
     "nemotron": Architecture(
         "nemotron", eps=("attention.layer_norm_epsilon", "norm_eps"), partial=True,
         scalings=("none", "linear"),
     ),
     "olmo": Architecture("olmo", rows="pairs", eps=None),
-    "olmo2": Architecture("olmo2", _olmo2, names.NORMS_BEHIND, reads=SLIDING),
+    "olmo2": Architecture("olmo2", layers.olmo2, names.NORMS_BEHIND, reads=layers.SLIDING),
     "olmoe": Architecture("olmoe"),
     "phi2": Architecture(
-        "phi", _phi2, names.PHI, eps=LAYER, partial=True, scalings=("none", "linear"),
+        "phi", settings.phi2, older.PHI, eps=LAYER, partial=True, scalings=("none", "linear"),
     ),
     "phi3": Architecture(
-        "phi3", _phi3, names.FUSED, reads=SLIDING[:1], scalings=("none", "linear", "longrope"),
-        partial=True, factors=("rope_factors_long", "rope_factors_short"),
+        "phi3", settings.phi3, names.FUSED, reads=layers.SLIDING[:1],
+        scalings=("none", "linear", "longrope"), partial=True,
+        factors=("rope_factors_long", "rope_factors_short"),
     ),
     "qwen2": Architecture("qwen2"),
-    "qwen2moe": Architecture("qwen2_moe", _bias_as("qkv_bias")),
+    "qwen2moe": Architecture("qwen2_moe", settings.bias_as("qkv_bias")),
+    "qwen2vl": Architecture("qwen2", settings.qwen2_vl, reads=(SECTIONS,)),
     "qwen3": Architecture("qwen3"),
+    "qwen35": Architecture(
+        "qwen3_5_text", hybrids.qwen3_5, names.QWEN3_NEXT,
+        reads=(hybrids.INTERVAL, SECTIONS), partial=True, drafts=True,
+    ),
+    "qwen35moe": Architecture(
+        "qwen3_5_moe_text", hybrids.qwen3_5, names.QWEN3_NEXT,
+        reads=(hybrids.INTERVAL, SECTIONS), partial=True, drafts=True,
+    ),
     "qwen3moe": Architecture("qwen3_moe"),
+    "qwen3next": Architecture(
+        "qwen3_next", hybrids.qwen3_next, names.QWEN3_NEXT, reads=(hybrids.INTERVAL,), partial=True,
+    ),
+    "seed_oss": Architecture("seed_oss", names=names.NORM_BEHIND),
     "smollm3": Architecture("smollm3", rows="pairs"),
     "stablelm": Architecture(
-        "stablelm", _stablelm, eps=LAYER, partial=True, scalings=("none", "linear"),
+        "stablelm", settings.stablelm, eps=LAYER, partial=True, scalings=("none", "linear"),
     ),
     "starcoder": Architecture(
-        "gpt_bigcode", _starcoder, names.GPT2, eps=("attention.layer_norm_epsilon",
+        "gpt_bigcode", settings.starcoder, older.GPT2, eps=("attention.layer_norm_epsilon",
         "layer_norm_epsilon"), scalings=(), head_is_share=True,
     ),
     "starcoder2": Architecture(
-        "starcoder2", _bias_as("use_bias"),
+        "starcoder2", settings.bias_as("use_bias"),
         eps=("attention.layer_norm_epsilon", "norm_epsilon"),
     ),
+    "t5": Architecture(
+        "t5", settings.t5, older.T5, eps=T5, reads=("attention.relative_buckets_count",
+        "decoder_block_count"), scalings=(),
+    ),
+    "t5encoder": Architecture(
+        "t5", settings.t5, older.T5, eps=T5, reads=("attention.relative_buckets_count",),
+        scalings=(),
+    ),
 }  # fmt: skip
+# Architectures of models that are read from other files, and why not from these.
+_LATENTS = "llama.cpp normalises latents with another ε than the model"
+_SECTIONS = "in llama.cpp the slowest pairs do not turn with the positions of text"
+UNREAD: dict[str, str] = {
+    "chameleon": "norms of its queries and keys lie in an order that is not read",
+    "clip": "it holds towers for images without the text they go with",
+    "gptj": "llama.cpp does not run it",
+    "kimi-linear": _LATENTS,
+    "minicpm3": _LATENTS,
+    "mistral4": "what such files say of the temperature of logits is not established",
+    "phimoe": "llama.cpp computes another norm than the model has",
+    "qwen3vl": _SECTIONS,
+    "qwen3vlmoe": _SECTIONS,
+    "step35": "which pairs turn on which layers depends on the version of llama.cpp",
+}

@@ -76,6 +76,23 @@ class Metadata:
             raise self._wrong(key, f"a positive integer{limit}", value)
         return value
 
+    def counts(self, key: str, layers: int) -> list[int]:
+        """An integer from 0 on for each layer, all positive ones the same.
+
+        Raises:
+            CheckpointError: no such list.
+            UnsupportedError: different positive integers.
+        """
+        value = self.get(key)
+        found = [v for v in value if type(v) is int and v >= 0] if isinstance(value, list) else []
+        if len(found) < layers or found != value or not any(found[:layers]):
+            rule = f"a list of integers from 0 on, not all 0, for {layers} layers"
+            raise self._wrong(key, rule, value)
+        if len(set(found[:layers]) - {0}) > 1:
+            msg = f"{shown(self.file)}: {self.prefix}{key} differs between layers."
+            raise UnsupportedError(msg)
+        return found[:layers]
+
     def real(self, key: str, default: float | None = None) -> float:
         """A positive finite number.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-BLOCK = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.([a-z0-9_]+)(\..+)", re.ASCII | re.DOTALL)
+BLOCK = re.compile(r"blk\.(0|[1-9][0-9]{0,8})\.([a-z0-9_]+)(\..+|)", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Names:
         layer: stem within a layer → name, where the suffix (.weight, .bias) stays.
         whole: stem outside the layers → name, in the same way.
         bare: stems within a layer whose Hugging Face name has no suffix.
+        drafts: whether draft layers may follow, by whose tensors they are known.
     """
 
     stack: str
@@ -32,6 +33,7 @@ class Names:
     layer: Mapping[str, str]
     whole: Mapping[str, str]
     bare: Mapping[str, str] = field(default_factory=dict)
+    drafts: bool = False
 
     def hugging_face(self, name: str) -> str:
         """The Hugging Face name of a tensor.
@@ -49,7 +51,9 @@ class Names:
             return f"{self.stack}.{index}.{self.bare[stem]}"
         if stem in self.layer:
             return f"{self.stack}.{index}.{self.layer[stem]}{suffix}"
-        if stem.startswith("ffn_"):
+        if stem == "nextn" and self.drafts:
+            return f"{self.stack}.{index}{suffix}"
+        if stem.startswith(("ffn_", "exp_probs_b")):  # the second corrects the choice of experts
             return name
         return f"{self.stack}.{index}.{self.module}.{stem}{suffix}"
 
@@ -73,11 +77,11 @@ DECODER = Names(
     {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"},
 )
 FUSED = replace(DECODER, layer={**DECODER.layer, "attn_qkv": "self_attn.qkv_proj"})
-SINKS = replace(
-    DECODER,
-    layer={**DECODER.layer, "post_attention_norm": "post_attention_layernorm"},
-    bare={"attn_sinks": "self_attn.sinks"},
+# The norm before the feed-forward block is named after what comes before it.
+NORM_BEHIND = replace(
+    DECODER, layer={**DECODER.layer, "post_attention_norm": "post_attention_layernorm"}
 )
+SINKS = replace(NORM_BEHIND, bare={"attn_sinks": "self_attn.sinks"})
 # A norm behind attention and one behind the feed-forward block.
 NORMS_BEHIND = replace(
     DECODER,
@@ -88,105 +92,144 @@ NORMS_BEHIND = replace(
         "post_ffw_norm": "post_feedforward_layernorm",
     },
 )
-GPT2 = Names(
-    "transformer.h",
-    "attn",
-    {
-        "attn_norm": "ln_1",
-        "attn_qkv": "attn.c_attn",
-        "attn_output": "attn.c_proj",
-        "ffn_norm": "ln_2",
-        "ffn_up": "mlp.c_fc",
-        "ffn_down": "mlp.c_proj",
-    },
-    {
-        "token_embd": "transformer.wte",
-        "position_embd": "transformer.wpe",
-        "output_norm": "transformer.ln_f",
-        "output": "lm_head",
+MIMO2 = replace(DECODER, bare={"attn_sinks": "self_attn.attention_sink_bias"})
+AFMOE = replace(
+    NORMS_BEHIND,
+    layer={
+        **NORMS_BEHIND.layer,
+        "attn_gate": "self_attn.gate_proj",
+        "ffn_norm": "pre_mlp_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
     },
 )
-PHI = replace(
+GLM4 = replace(
     DECODER,
     layer={
         **DECODER.layer,
-        "attn_output": "self_attn.dense",
-        "ffn_up": "mlp.fc1",
-        "ffn_down": "mlp.fc2",
+        "post_attention_norm": "post_self_attn_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
     },
+)
+APERTUS = replace(
+    DECODER,
+    layer={
+        **DECODER.layer,
+        "attn_norm": "attention_layernorm",
+        "ffn_norm": "feedforward_layernorm",
+    },
+)
+HUNYUAN = replace(
+    DECODER,
+    layer={
+        **DECODER.layer,
+        "attn_q_norm": "self_attn.query_layernorm",
+        "attn_k_norm": "self_attn.key_layernorm",
+    },
+)
+BITNET = replace(
+    DECODER,
+    layer={
+        **DECODER.layer,
+        "attn_sub_norm": "self_attn.attn_sub_norm",
+        "ffn_sub_norm": "mlp.ffn_sub_norm",
+    },
+)
+GEMMA3N = replace(
+    NORMS_BEHIND,
+    layer={
+        **NORMS_BEHIND.layer,
+        "altup_correct_coef": "altup.correction_coefs",
+        "altup_correct_scale": "altup.correct_output_scale",
+        "altup_predict_coef": "altup.prediction_coefs",
+        "altup_router": "altup.modality_router",
+        "altup_router_norm": "altup.router_norm",
+        "inp_gate": "per_layer_input_gate",
+        "laurel_l": "laurel.linear_left",
+        "laurel_post_norm": "laurel.post_laurel_norm",
+        "laurel_r": "laurel.linear_right",
+        "post_norm": "post_per_layer_input_norm",
+        "proj": "per_layer_projection",
+    },
+    whole={
+        **DECODER.whole,
+        "altup_proj": "model.altup_projections",
+        "altup_unembd_proj": "model.altup_unembed_projections",
+        "per_layer_model_proj": "model.per_layer_model_projection",
+        "per_layer_proj_norm": "model.per_layer_projection_norm",
+        "per_layer_token_embd": "model.embed_tokens_per_layer",
+    },
+)
+GEMMA4 = replace(
+    GEMMA3N,
+    layer={
+        **GEMMA3N.layer,
+        "post_ffw_norm_1": "post_feedforward_layernorm_1",
+        "post_ffw_norm_2": "post_feedforward_layernorm_2",
+        "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+    },
+    bare={"layer_output_scale": "layer_scalar"},
+)
+LATENT = replace(
+    DECODER,
+    layer={
+        **DECODER.layer,
+        "attn_q_a": "self_attn.q_a_proj",
+        "attn_q_b": "self_attn.q_b_proj",
+        "attn_q_a_norm": "self_attn.q_a_layernorm",
+        "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+        "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+        "attn_kv_b": "self_attn.kv_b_proj",
+        "attn_k_b": "self_attn.k_b_proj",
+        "attn_v_b": "self_attn.v_b_proj",
+    },
+)
+MAMBA = {
+    "ssm_a": "mamba.A_log",
+    "ssm_d": "mamba.D",
+    "ssm_conv1d": "mamba.conv1d",
+    "ssm_dt": "mamba.dt_proj",
+    "ssm_in": "mamba.in_proj",
+    "ssm_norm": "mamba.norm",
+    "ssm_out": "mamba.out_proj",
+}
+GRANITE_HYBRID = replace(DECODER, layer={**DECODER.layer, **MAMBA})
+FALCON_H1 = replace(
+    DECODER,
+    # This norm has no suffix in files.
+    layer={**DECODER.layer, **MAMBA, "ffn_norm": "pre_ff_layernorm.weight"},
     whole={**DECODER.whole, "output_norm": "model.final_layernorm"},
 )
-FALCON = Names(
-    "transformer.h",
-    "self_attention",
-    {
-        "attn_norm": "input_layernorm",
-        "attn_qkv": "self_attention.query_key_value",
-        "attn_output": "self_attention.dense",
-        "ffn_up": "mlp.dense_h_to_4h",
-        "ffn_down": "mlp.dense_4h_to_h",
+LFM2 = replace(
+    DECODER,
+    layer={
+        **DECODER.layer,
+        "attn_norm": "operator_norm",
+        "attn_q_norm": "self_attn.q_layernorm",
+        "attn_k_norm": "self_attn.k_layernorm",
+        "attn_output": "self_attn.out_proj",
+        "ffn_norm": "ffn_norm",
+        "ffn_gate": "feed_forward.w1",
+        "ffn_down": "feed_forward.w2",
+        "ffn_up": "feed_forward.w3",
+        "shortconv": "conv",
     },
-    {
-        "token_embd": "transformer.word_embeddings",
-        "output_norm": "transformer.ln_f",
-        "output": "lm_head",
-    },
+    # The norm behind the last layer, whatever its name.
+    whole={**DECODER.whole, "token_embd_norm": "model.embedding_norm"},
 )
-# Where attention has a norm of its own, the other one stands before the feed-forward part.
-FALCON_TWO_NORMS = replace(
-    FALCON, layer={**FALCON.layer, "attn_norm": "ln_mlp", "attn_norm_2": "ln_attn"}
-)
-GPT_NEOX = Names(
-    "gpt_neox.layers",
-    "attention",
-    {
-        "attn_norm": "input_layernorm",
-        "attn_qkv": "attention.query_key_value",
-        "attn_output": "attention.dense",
-        "ffn_norm": "post_attention_layernorm",
-        "ffn_up": "mlp.dense_h_to_4h",
-        "ffn_down": "mlp.dense_4h_to_h",
-    },
-    {
-        "token_embd": "gpt_neox.embed_in",
-        "output_norm": "gpt_neox.final_layer_norm",
-        "output": "embed_out",
-    },
-)
-MODERN_BERT = Names(
-    "layers",
-    "attn",
-    {
-        "attn_norm": "attn_norm",
-        "attn_qkv": "attn.Wqkv",
-        "attn_output": "attn.Wo",
-        "ffn_norm": "mlp_norm",
-        "ffn_up": "mlp.Wi",
-        "ffn_down": "mlp.Wo",
-    },
-    {
-        "token_embd": "embeddings.tok_embeddings",
-        "token_embd_norm": "embeddings.norm",
-        "output_norm": "final_norm",
-    },
-)
-BERT = Names(
-    "encoder.layer",
-    "attention.self",
-    {
-        "attn_q": "attention.self.query",
-        "attn_k": "attention.self.key",
-        "attn_v": "attention.self.value",
-        "attn_output": "attention.output.dense",
-        "attn_output_norm": "attention.output.LayerNorm",
-        "ffn_up": "intermediate.dense",
-        "ffn_down": "output.dense",
-        "layer_output_norm": "output.LayerNorm",
-    },
-    {
-        "token_embd": "embeddings.word_embeddings",
-        "position_embd": "embeddings.position_embeddings",
-        "token_types": "embeddings.token_type_embeddings",
-        "token_embd_norm": "embeddings.LayerNorm",
+QWEN3_NEXT = replace(
+    NORM_BEHIND,
+    layer={
+        **NORM_BEHIND.layer,
+        "attn_qkv": "linear_attn.in_proj_qkv",
+        "attn_gate": "linear_attn.in_proj_z",
+        "ssm_a": "linear_attn.A_log",
+        "ssm_alpha": "linear_attn.in_proj_a",
+        "ssm_ba": "linear_attn.in_proj_ba",
+        "ssm_beta": "linear_attn.in_proj_b",
+        "ssm_conv1d": "linear_attn.conv1d",
+        "ssm_dt": "linear_attn.dt_proj",
+        "ssm_in": "linear_attn.in_proj_qkvz",
+        "ssm_norm": "linear_attn.norm",
+        "ssm_out": "linear_attn.out_proj",
     },
 )

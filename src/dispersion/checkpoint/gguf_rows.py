@@ -18,7 +18,7 @@ from dispersion.errors import CheckpointError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dispersion.checkpoint.gguf_families import Rows
+    from dispersion.checkpoint.gguf_architecture import Rows
 
     Indices = NDArray[np.int64]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint import is_remote
 from dispersion.checkpoint.gguf_file import read_texts
+from dispersion.checkpoint.gguf_parts import first_part
 from dispersion.checkpoint.regular import read_bytes
 from dispersion.checkpoint.text import parse_object
 from dispersion.errors import CheckpointError, UnsupportedError
@@ -37,7 +38,7 @@ def token_texts(embedding: TensorInfo) -> dict[int, str]:
     file = Path(embedding.file)
     if file.suffix.lower() == ".gguf":
         try:
-            return dict(enumerate(read_texts(file, GGUF_TOKENS) or []))
+            return dict(enumerate(read_texts(first_part(file), GGUF_TOKENS) or []))
         except (CheckpointError, UnsupportedError):
             return {}
     for name, read in (

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dispersion.checkpoint.gguf_parts import is_part
 from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def find(path: str | Path) -> Place:
     """The checkpoint at a path; ArgumentError where there is none."""
     place = Path(path)
     if place.is_file() and place.suffix == ".gguf":
+        if is_part(place):
+            msg = (
+                f"checkpoint must be a GGUF model in one file. Got {str(path)!r}, a part of one; "
+                "merge the parts with `llama-gguf-split --merge`."
+            )
+            raise ArgumentError(msg)
         return Place(place.parent, place.name)
     if (place / "config.json").is_file():
         return Place(place, None)

@@ -1,7 +1,7 @@
 """Checkpoints where people keep them: web servers and the hub, read by byte ranges.
 
-Fetched are config.json, the index, the headers, and the tensors that are read. Nothing else is,
-least of all code or pickles.
+Fetched are config.json, the index, the headers, and the tensors that are read; of a GGUF file its
+header and those tensors. Nothing else is, least of all code or pickles.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from dispersion.checkpoint.float8 import with_scales
 from dispersion.checkpoint.pickles import SUFFIXES, is_pickle_start
 from dispersion.checkpoint.regular import LARGEST_TEXT
-from dispersion.checkpoint.remote.files import Missing, RemoteFile
+from dispersion.checkpoint.remote.files import Missing, RemoteFiles
 from dispersion.checkpoint.remote.places import parse_place
 from dispersion.checkpoint.remote.tensors import RemoteReader
-from dispersion.checkpoint.remote.transport import Transport
 from dispersion.checkpoint.safetensors import Entry, check_start, parse_header
 from dispersion.checkpoint.sharded import join_shards, parse_weight_map
 from dispersion.checkpoint.tensors import Checkpoint
@@ -28,13 +27,13 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def open_remote(source: str) -> Checkpoint:
-    """Open a model at http://, https:// or hf://: its folder, .safetensors file or index.
+    """Open a model at http://, https:// or hf://: a folder, .safetensors file, index or .gguf file.
 
     All files come from one commit where the place is on the hub. A file that changes between two
     reads is an error.
 
     Raises:
-        UnsupportedError: a GGUF or NumPy file.
+        UnsupportedError: a NumPy file, or a GGUF file that is not read locally either.
         UnsafeFileError: the weights are pickles.
         CheckpointError: missing, forbidden, malformed, a server without byte ranges, or no package
             for remote reads.
@@ -43,14 +42,18 @@ def open_remote(source: str) -> Checkpoint:
     place = parse_place(source)
     if place.file is not None:
         _check_kind(place, place.file)
-    files = _Files(place)
+    files = RemoteFiles(place)
+    if place.file is not None and place.file.lower().endswith(".gguf"):
+        from dispersion.checkpoint.remote.gguf import open_remote_gguf
+
+        return open_remote_gguf(files, place.file, source)
     config_file = files.open("config.json")
     try:
         raw = config_file.text(LARGEST_TEXT)
     except Missing:
         msg = (
             f"{shown(config_file.name)} is missing; it says which architecture the tensors belong "
-            "to. "
+            "to (a .gguf file, which says so itself, must be named). "
         )
         if place.hub is None:
             msg += "Give the address of a folder that holds it beside the weights."
@@ -67,32 +70,14 @@ def open_remote(source: str) -> Checkpoint:
     return with_scales(found, config)
 
 
-class _Files:
-    """The files of a place, all through one transport."""
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.opened: dict[str, RemoteFile] = {}
-        self._transport = Transport(place.url("config.json"), place.hub)
-
-    def name(self, file: str) -> str:
-        return self.place.shown(file)
-
-    def open(self, file: str) -> RemoteFile:
-        name, url = self.name(file), self.place.url(file)
-        found = RemoteFile(self._transport, url, name, hub=self.place.hub is not None)
-        self.opened[name] = found
-        return found
-
-
 def _check_kind(place: Place, file: str) -> None:
     suffix = file[file.rfind(".") :].lower()
     if suffix in SUFFIXES:
         raise UnsafeFileError(_unsafe(place.shown(file)))
-    if suffix in (".gguf", ".npy", ".npz"):
+    if suffix in (".npy", ".npz"):
         msg = (
-            f"{shown(place.shown(file))}: only safetensors are read from remote places. "
-            "Download the file and give its path."
+            f"{shown(place.shown(file))}: only safetensors and GGUF files are read from remote "
+            "places. Download the file and give its path."
         )
         raise UnsupportedError(msg)
 
@@ -104,7 +89,7 @@ def _unsafe(name: str) -> str:
     )
 
 
-def _entries(files: _Files, file: str | None) -> dict[str, Entry]:
+def _entries(files: RemoteFiles, file: str | None) -> dict[str, Entry]:
     if file is not None:
         read = _shards if file.lower().endswith(".json") else _header
         try:
@@ -125,7 +110,7 @@ def _entries(files: _Files, file: str | None) -> dict[str, Entry]:
         raise CheckpointError(msg) from None
 
 
-def _header(files: _Files, file: str) -> dict[str, Entry]:
+def _header(files: RemoteFiles, file: str) -> dict[str, Entry]:
     opened = files.open(file)
     ahead = opened.start(64)
     size = opened.size or 0
@@ -137,7 +122,7 @@ def _header(files: _Files, file: str) -> dict[str, Entry]:
     return parse_header(bytes(raw), size, opened.name)
 
 
-def _shards(files: _Files, index: str) -> dict[str, Entry]:
+def _shards(files: RemoteFiles, index: str) -> dict[str, Entry]:
     opened = files.open(index)
     weight_map = parse_weight_map(opened.text(LARGEST_TEXT), opened.name)
     for shard in weight_map.values():

@@ -7,13 +7,15 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from dispersion.checkpoint.remote.failures import Interrupted
+from dispersion.checkpoint.remote.transport import Transport
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dispersion.checkpoint.remote.transport import Answer, Transport
+    from dispersion.checkpoint.remote.places import Place
+    from dispersion.checkpoint.remote.transport import Answer
 
 T = TypeVar("T")
 
@@ -152,7 +154,7 @@ class RemoteFile:
     def _check_range(self, answer: Answer, start: int, end: int) -> int:
         """Bytes that an answer holds, which must be those that were asked for."""
         if answer.response.status == 416 and self.size is None:
-            msg = f"{shown(self.name)} has no bytes, so it is truncated or not safetensors."
+            msg = f"{shown(self.name)} is empty, so it is truncated. Is the address right?"
             raise CheckpointError(msg)
         self._check_status(answer, (200, 206))
         if answer.response.status == 200:
@@ -227,3 +229,25 @@ class RemoteFile:
             f"{shown(self.name)} must have at most {largest} bytes, as such files do. Got {got}; "
             "is it the right one?"
         )
+
+
+class RemoteFiles:
+    """The files of a place, all through one transport.
+
+    Attributes:
+        opened: by the names that messages have for them.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.opened: dict[str, RemoteFile] = {}
+        self._transport = Transport(place.url("config.json"), place.hub)
+
+    def name(self, file: str) -> str:
+        return self.place.shown(file)
+
+    def open(self, file: str) -> RemoteFile:
+        name, url = self.name(file), self.place.url(file)
+        found = RemoteFile(self._transport, url, name, hub=self.place.hub is not None)
+        self.opened[name] = found
+        return found

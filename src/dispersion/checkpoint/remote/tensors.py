@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dispersion.checkpoint.remote.files import RemoteFile
     from dispersion.checkpoint.safetensors import Entry
 
+    Place = tuple[str, int, int]  # name, first byte, bytes: some rows of a tensor
+
 _LAYER = re.compile(r"^(?:.*\.)?\d+\.", re.ASCII)  # up to the last index of a name
 
 
@@ -40,7 +42,7 @@ class RemoteReader:
     def __init__(self, entries: Mapping[str, Entry], files: Mapping[str, RemoteFile]) -> None:
         self._entries, self._files = entries, files
         self._lock = threading.Lock()
-        self._kept: dict[str, IO[bytes]] = {}
+        self._kept: dict[Place, IO[bytes]] = {}
         self._layer: str | None = None
         weakref.finalize(self, _close, self._kept)
 
@@ -49,29 +51,36 @@ class RemoteReader:
         return RemoteReader, (self._entries, self._files)
 
     def __call__(self, name: str, rows: slice | None) -> NDArray[Any]:
-        dtype, offset, shape = located(self._entries[name].info, rows)
+        entry = self._entries[name]
+        dtype, offset, shape = located(entry.info, rows)
+        return self.mapped(entry, offset, shape, dtype)
+
+    def mapped(
+        self, entry: Entry, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> NDArray[Any]:
+        """An array over a tensor's bytes from `offset` on."""
         count = math.prod(shape)
         if count == 0:
             flat: NDArray[Any] = np.empty(0, dtype)
             flat.flags.writeable = False
             return flat.reshape(shape)
         with self._lock:
-            stored = self._fetched(name)
+            stored = self._fetched(entry)
             return np.asarray(np.memmap(stored, dtype, "r", offset, count)).reshape(shape)
 
-    def _fetched(self, name: str) -> IO[bytes]:
-        found = _LAYER.search(name)
+    def _fetched(self, entry: Entry) -> IO[bytes]:
+        found = _LAYER.search(entry.info.name)
+        place = (entry.info.name, entry.offset, entry.info.nbytes)
         if found is not None and found[0] != self._layer:
             if self._layer is not None:
                 _close(self._kept)
             self._layer = found[0]
-        if name not in self._kept:
-            self._kept[name] = self._fetch(name)
-        return self._kept[name]
+        if place not in self._kept:
+            self._kept[place] = self._fetch(entry)
+        return self._kept[place]
 
-    def _fetch(self, name: str) -> IO[bytes]:
-        entry = self._entries[name]
-        start, size = entry.offset, entry.info.nbytes
+    def _fetch(self, entry: Entry) -> IO[bytes]:
+        name, start, size = entry.info.name, entry.offset, entry.info.nbytes
 
         def failed(error: OSError) -> CheckpointError:
             return CheckpointError(
@@ -99,7 +108,7 @@ class RemoteReader:
         return stored
 
 
-def _close(kept: dict[str, IO[bytes]]) -> None:
+def _close(kept: dict[Place, IO[bytes]]) -> None:
     for stored in kept.values():
         stored.close()
     kept.clear()

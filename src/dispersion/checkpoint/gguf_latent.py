@@ -1,0 +1,136 @@
+"""Latent attention in GGUF files: sizes under other keys, and kv_b_proj in two tensors.
+
+Converters store the key rows of kv_b_proj head by head and transposed, [heads, rank, still], and
+its value rows as [heads, values, rank], since llama.cpp multiplies queries with the former. Older
+files hold it whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dispersion.checkpoint.tensors import TensorInfo
+from dispersion.checkpoint.text import shown
+from dispersion.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from dispersion.checkpoint.gguf_architecture import Config
+    from dispersion.checkpoint.gguf_file import Stored
+    from dispersion.checkpoint.gguf_metadata import Contents, Metadata
+
+    # Values of a tensor, or of some of its first axis.
+    Values = Callable[[Stored, slice | None], NDArray[Any]]
+
+KEYS, VALUES, WHOLE = "k_b_proj.weight", "v_b_proj.weight", "kv_b_proj.weight"
+MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+READS = (
+    "attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla",
+    "attention.value_length_mla", MULTIPLIER,
+)  # fmt: skip
+EPS = 1e-6  # of the latents' norms
+
+
+def deepseek(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """Sizes of the latents and of the parts of a head."""
+    key, eps = "attention.layer_norm_rms_epsilon", config["rms_norm_eps"]
+    if abs(eps - EPS) > 1e-6 * EPS:  # the file's number is a float32
+        meta.refuse(
+            key, f"which its latents' norms would take too; they are read with {EPS:g} only"
+        )
+    if config["qk_rope_head_dim"] >= config["head_dim"]:
+        size = config["head_dim"]
+        meta.refuse("rope.dimension_count", f"which must be less than the head's {size}")
+    plain = found.any("attn_q.weight")
+    return {
+        "q_lora_rank": None if plain else meta.integer("attention.q_lora_rank"),
+        "kv_lora_rank": meta.integer("attention.kv_lora_rank"),
+        "qk_nope_head_dim": config["head_dim"] - config["qk_rope_head_dim"],
+        "v_head_dim": meta.integer(
+            "attention.value_length_mla", meta.get("attention.value_length")
+        ),
+        "rope_interleave": True,
+    }
+
+
+def stretched(meta: Metadata, config: Config) -> dict[str, Any]:
+    """A yarn scaling with DeepSeek's factors, of which the file holds one."""
+    if "rope_scaling" not in config:
+        return {}
+    if not meta.nonzero(MULTIPLIER):
+        meta.refuse(MULTIPLIER, "without which programs disagree on the factor of the logits")
+    # The converter multiplied by 0.1, the program divides by it, both in float32.
+    value = float(np.float32(meta.real(MULTIPLIER)) / np.float32(0.1))
+    factors = {"mscale": value, "mscale_all_dim": value}
+    return {"rope_scaling": config["rope_scaling"] | factors}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A kv_b_proj that the file holds in two parts.
+
+    Attributes:
+        keys: stored as [heads, rank, still].
+        values: stored as [heads, values, rank].
+    """
+
+    keys: Stored
+    values: Stored
+
+    def info(self, name: str) -> TensorInfo:
+        heads, rank, still = self.keys.shape
+        kinds = dict.fromkeys((self.keys.type, self.values.type))
+        shape = (heads * (still + self.values.shape[1]), rank)
+        nbytes = self.keys.nbytes + self.values.nbytes
+        return TensorInfo(name, "+".join(kinds), shape, self.keys.file, nbytes)
+
+    def read(self, values: Values, rows: slice | None) -> NDArray[Any]:
+        """Rows as Hugging Face has them: each head's keys, then its values."""
+        heads, rank, still = self.keys.shape
+        each = still + self.values.shape[1]
+        rows = rows or slice(0, heads * each)
+        first, last = rows.start // each, -(-rows.stop // each)
+        if rows.stop <= rows.start:
+            return np.empty((0, rank), np.float32)
+        part = slice(first, last)
+        keys, others = values(self.keys, part), values(self.values, part)
+        both = np.concatenate([keys.swapaxes(1, 2), others], axis=1).reshape(-1, rank)
+        return both[rows.start - first * each : rows.stop - first * each]
+
+
+def joined(renamed: dict[str, Stored], heads: int) -> dict[str, Joined]:
+    """The kv_b_proj that are held in two parts, which leave `renamed`.
+
+    Raises:
+        CheckpointError: a part alone, beside the whole, or of other sizes.
+    """
+    found: dict[str, Joined] = {}
+    for name in [n for n in renamed if n.endswith((f".{KEYS}", f".{VALUES}"))]:
+        stem = name[: -len(KEYS)]
+        whole = stem + WHOLE
+        if whole in found:
+            continue
+        parts = [renamed.pop(stem + part, None) for part in (KEYS, VALUES)]
+        keys, values = parts
+        if keys is None or values is None or whole in renamed:
+            msg = (
+                f"tensor {shown(whole)} must be in the file whole or in two parts, attn_k_b and "
+                "attn_v_b. Got one part or both; convert the model again."
+            )
+            raise CheckpointError(msg)
+        fits = len(keys.shape) == len(values.shape) == 3 and keys.shape[1] == values.shape[2]
+        if not fits or not keys.shape[0] == values.shape[0] == heads:
+            msg = (
+                f"tensors {shown(keys.name)} and {shown(values.name)} must be heads x rank x keys "
+                f"and heads x values x rank with {heads} heads. Got {shown(keys.shape)} and "
+                f"{shown(values.shape)}."
+            )
+            raise CheckpointError(msg)
+        found[whole] = Joined(keys, values)
+    return found
