@@ -184,7 +184,7 @@ def test_wrong_options_are_one_line(arguments, error, capsys):
 
 def test_without_a_checkout_or_matplotlib_the_remedy_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UnsupportedError, match="pip install --group figures"):
+    with pytest.raises(ArgumentError, match="pip install --group figures"):
         style.version()
     monkeypatch.setattr(catalogue.dispersion, "__file__", str(tmp_path / "a" / "b" / "c.py"))
     monkeypatch.chdir(tmp_path)

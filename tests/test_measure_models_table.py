@@ -77,7 +77,10 @@ def test_the_command(measured, tmp_path, capsys):
     ("text", "score", "message"),
     [
         ("a,b\n1,2\n", "c", "score must name a column: a, b. Got 'c'"),
-        ("a,b\nx,2\ny,3\n", "a", "'a' holds words"),
+        ("a,b\nx,2\ny,3\n", "a", "finite numbers. 'a' holds 'x'"),
+        ("a,b\nnan,2\n1,3\n", "a", "finite numbers. 'a' holds 'nan'"),
+        ("a,b,a\n1,2,3\n", "a", "must name every column once. Got 'a' twice"),
+        ("a,b\n1,2\n2,3\n", "a", "3 models or more with a 'a'. Got 2"),
         ("a,b\n1\n", "a", "as many cells in every line"),
         ("a,b\n1,2,3\n", "a", "as many cells in every line"),
         ("a,b\n", "a", "must have a line of names"),
@@ -91,3 +94,17 @@ def test_tables_that_are_refused(tmp_path, text, score, message):
         relate(read_models(path), score)
     with pytest.raises(ArgumentError, match="cannot be read"):
         read_models(tmp_path / "missing.csv")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n2,3\n3,5\n", encoding="utf-8-sig")
+    assert [x.name for x in relate(read_models(path), "a")[0]] == ["b"]
+
+
+def test_nothing_is_printed_where_the_file_cannot_be_written(measured, tmp_path, capsys):
+    out = str(tmp_path / "missing" / "c.json")
+    assert main(["correlate", str(measured), "--score", "score", "--json", out]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "c.json" in shown.err

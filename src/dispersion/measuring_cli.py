@@ -137,15 +137,20 @@ def report(
     ahead: tuple[int, ...] | None,
     json_path: str | None,
     extra: dict[str, Any] | None = None,
+    *,
+    before: str = "",
 ) -> int:
-    """Print the summary, and predictions where asked for; `extra` goes to the file. Exit code."""
+    """Print the summary, and predictions where asked for; the exit code.
+
+    `extra` goes to the file, and `before` stands above the summary.
+    """
     from dispersion.measure.outlook import outlook, predictions_as_json
     from dispersion.measure.predictions import by_length, predict_heads
     from dispersion.measure.summary import SINK, as_json, sink_rate_of, summarise, table
     from dispersion.report.writing import OutputFile
 
     heads = summarise(lines, audit, dtype=dtype)
-    shown = [table(heads, len(lines))]
+    shown = [before + table(heads, len(lines))]
     if (rate := sink_rate_of(lines)) is not None:
         shown.append(f"Sink rate (first token's mean share above {SINK:g}): {rate:.2f} of heads.")
     kept = {**as_json(heads, len(lines)), "sink_rate": rate, **(extra or {})}
@@ -156,10 +161,11 @@ def report(
         shown.append("\n" + outlook(predicted, ahead, longest))
         kept["predictions"] = predictions_as_json(predicted)
     text = json.dumps(kept, indent=1, allow_nan=False) if json_path else ""
-    click.echo(text if json_path == STDOUT else "\n".join(shown))
     if json_path and json_path != STDOUT:
+        # Before anything is printed: half an answer would look like a whole one.
         with OutputFile(json_path) as file:
             file.write(text + "\n")
+    click.echo(text if json_path == STDOUT else "\n".join(shown))
     beyond = [head for head in heads if head.beyond]
     for head in beyond:
         click.echo(

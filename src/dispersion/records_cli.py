@@ -61,16 +61,16 @@ def records(file: str, **options: Any) -> int:
     if not lines:
         msg = f"file must hold at least one measured document. Got {file!r}."
         raise ArgumentError(msg)
-    extra = {}
+    extra, before = {}, ""
     if options["statistic"]:
         from dispersion.measure.samples import tolerance_of_heads
 
         asked = {name: options[name] for name in ("share", "confidence")}
         limits = tolerance_of_heads(lines, options["statistic"], **asked)
-        if options["json_path"] != STDOUT:
-            click.echo(_limits(limits, options["statistic"]) + "\n")
+        before = _limits(limits, options["statistic"]) + "\n\n"
         extra["tolerance"] = _limits_as_json(limits, options["statistic"])
-    return report(lines, None, "float32", options["ahead"], options["json_path"], extra)
+    ahead, kept = options["ahead"], options["json_path"]
+    return report(lines, None, "float32", ahead, kept, extra, before=before)
 
 
 def _limits(limits: dict[int, list[tuple[int, int, Tolerance]]], statistic: str) -> str:
@@ -119,7 +119,12 @@ def _limits_as_json(
 @click.command(short_help="What goes together with a score, over a table of models.")
 @click.argument("table")
 @click.option("--score", required=True, metavar="COLUMN", help="The column to be explained.")
-@click.option("--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95)
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    help="Confidence of the bootstrap intervals. Default: 0.95.",
+)
 @click.option("--json", "json_path", metavar="FILE", help="Write it to FILE as well.")
 def correlate(table: str, score: str, level: float, json_path: str | None) -> int:
     """R² and rank correlation of every column of TABLE (CSV, a model a line) with a score.
@@ -138,12 +143,12 @@ def correlate(table: str, score: str, level: float, json_path: str | None) -> in
     if json_path == STDOUT:
         click.echo(text, nl=False)
         return 0
-    click.echo(_relations(found, score, level))
-    for name, reason in left:
-        click.echo(f"left out: {name} ({reason})")
     if json_path:
         with OutputFile(json_path) as out:
             out.write(text)
+    click.echo(_relations(found, score, level))
+    for name, reason in left:
+        click.echo(f"left out: {name} ({reason})")
     return 0
 
 

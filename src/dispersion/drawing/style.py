@@ -6,7 +6,7 @@ import io
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dispersion.errors import UnsupportedError
+from dispersion.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,12 +53,12 @@ def _matplotlib() -> Any:
             "Figures need matplotlib, which is not installed. Run: pip install --group figures, "
             "in a checkout."
         )
-        raise UnsupportedError(msg) from None
+        raise ArgumentError(msg) from None
     return matplotlib
 
 
 def version() -> str:
-    """The version of matplotlib that draws; UnsupportedError without it."""
+    """The version of matplotlib that draws; ArgumentError without it."""
     return str(_matplotlib().__version__)
 
 
@@ -67,7 +67,7 @@ def styled() -> Iterator[None]:
     """Draw inside with the figures' settings and none of the user's.
 
     Raises:
-        UnsupportedError: matplotlib is not installed.
+        ArgumentError: matplotlib is not installed.
     """
     matplotlib = _matplotlib()
     from cycler import cycler

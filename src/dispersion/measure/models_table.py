@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RECORDS = "records"
 MOST_WORDS = 4
+FEWEST_MODELS = 3
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,20 @@ def read_models(path: str | Path) -> list[dict[str, str]]:
     """
     place = Path(path)
     try:
-        with place.open(encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines, strict=True))
+        # Spreadsheets begin their files with a byte order mark.
+        with place.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.DictReader(lines, strict=True)
+            names = list(reader.fieldnames or ())
+            rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         msg = f"table {str(path)!r} cannot be read as CSV ({error})."
         raise ArgumentError(msg) from None
     if not rows or any(None in row or None in row.values() for row in rows):
         msg = f"table {str(path)!r} must have a line of names, and as many cells in every line."
+        raise ArgumentError(msg)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        msg = f"table {str(path)!r} must name every column once. Got {twice[0]!r} twice."
         raise ArgumentError(msg)
     return [_with_records(row, place.parent) for row in rows]
 
@@ -96,8 +104,13 @@ def relate(
         msg = f"score must name a column: {', '.join(names)}. Got {score!r}."
         raise ArgumentError(msg)
     target = [_number(row.get(score, "")) for row in rows]
-    if any(value is None and row.get(score, "") for value, row in zip(target, rows, strict=True)):
-        msg = f"score must name a column of numbers. {score!r} holds words."
+    for value, row in zip(target, rows, strict=True):
+        if value is None and row.get(score, ""):
+            msg = f"score must name a column of finite numbers. {score!r} holds {row[score]!r}."
+            raise ArgumentError(msg)
+    scored = sum(value is not None for value in target)
+    if scored < FEWEST_MODELS:
+        msg = f"table must have {FEWEST_MODELS} models or more with a {score!r}. Got {scored}."
         raise ArgumentError(msg)
     found, left = [], []
     for name in names:
@@ -112,7 +125,7 @@ def relate(
             try:
                 one = correlation(*zip(*pairs, strict=True), level=level, resamples=resamples)
             except (ArgumentError, TypeError):
-                left.append((label, "fewer than 3 models, or the same value in all of them"))
+                left.append((label, f"fewer than {FEWEST_MODELS} models, or one value in all"))
                 continue
             found.append(Related(label, one))
     found.sort(key=lambda x: -x.found.r_squared.value.value)
