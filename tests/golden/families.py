@@ -1501,6 +1501,152 @@ FAMILIES += tuple(
 )
 
 
+# Language models beside towers, which are as small as their code allows.
+VISUAL = {"depth": 1, "hidden_size": 8, "num_heads": 1, "intermediate_size": 4, "patch_size": 2}
+VISUAL |= {"in_channels": 1, "temporal_patch_size": 1, "spatial_merge_size": 1}
+
+
+def turning(size: Size, *sections: int, **more: Any) -> dict[str, Any]:
+    """A rotation by time, height and width."""
+    rope = {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": list(sections)}
+    return {"rope_parameters": rope | more}
+
+
+def beside(text: dict[str, Any], vision: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"text_config": text, "vision_config": vision, "tie_word_embeddings": True} | more
+
+
+def spaced(config: dict[str, Any]) -> dict[str, Any]:
+    """The dialect of files on the Hub: no config of its own for the language model."""
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    config |= {k: v for k, v in text.items() if k not in ("model_type", "layer_types", "dtype")}
+    config["rope_theta"] = rope["rope_theta"]
+    config["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    return config
+
+
+FAMILIES += tuple(
+    replace(family, head="ForConditionalGeneration", lengths=SHORTER)
+    for family in (
+        Family(
+            "mistral3",
+            "Mistral3",
+            lambda s: beside(
+                decoder(s, model_type="mistral", head_dim=s.head_dim, sliding_window=s.window),
+                SIGLIP | {"model_type": "pixtral", "num_channels": 1},
+                spatial_merge_size=1,
+            ),
+        ),
+        Family(
+            "idefics3",
+            "Idefics3",
+            lambda s: beside(
+                llama(s, model_type="llama", **few(s)),
+                SIGLIP | {"num_channels": 1},
+                scale_factor=1,
+            ),
+        ),
+        Family(
+            "qwen2_vl",
+            "Qwen2VL",
+            lambda s: beside(
+                llama(
+                    s,
+                    use_sliding_window=True,
+                    sliding_window=s.window,
+                    max_window_layers=1,
+                    **few(s),
+                    **turning(s, 2, 1, 1),
+                ),
+                {"depth": 1, "embed_dim": 8, "hidden_size": s.few * s.head_dim, "num_heads": 1}
+                | {"in_channels": 1, "mlp_ratio": 1, "patch_size": 2, "spatial_merge_size": 1},
+            ),
+            rewrite=spaced,
+        ),
+        Family(
+            "qwen3_vl",
+            "Qwen3VL",
+            lambda s: beside(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    attention_bias=True,
+                    **turning(s, 2, 1, 1, mrope_interleaved=True),
+                ),
+                VISUAL
+                | {"out_hidden_size": s.hidden, "deepstack_visual_indexes": []}
+                | {"num_position_embeddings": 4},
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "qwen3_omni_moe_thinker",
+            "Qwen3OmniMoeThinker",
+            lambda s: beside(
+                experts(
+                    decoder(
+                        s,
+                        head_dim=s.head_dim,
+                        **few(s),
+                        **turning(s, 2, 1, 1, mrope_interleaved=True),
+                    )
+                ),
+                VISUAL
+                | {"out_hidden_size": s.few * s.head_dim, "deepstack_visual_indexes": []}
+                | {"num_position_embeddings": 4},
+                audio_config={"d_model": 4, "encoder_layers": 1, "encoder_attention_heads": 1}
+                | {"encoder_ffn_dim": 2, "output_dim": s.few * s.head_dim, "num_mel_bins": 8}
+                | {"max_source_positions": 4, "downsample_hidden_size": 2},
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "glm4v",
+            "Glm4v",
+            lambda s: beside(
+                llama(s, **few(s), **turning(s, 1, 1, partial_rotary_factor=0.5)),
+                VISUAL | {"out_hidden_size": s.few * s.head_dim, "image_size": 4},
+            ),
+        ),
+        Family(
+            "glm4v_moe",
+            "Glm4vMoe",
+            lambda s: beside(
+                routed(
+                    decoder(
+                        s,
+                        head_dim=s.head_dim,
+                        **few(s),
+                        **turning(s, 1, 1, partial_rotary_factor=0.5),
+                    ),
+                    moe_intermediate_size=2,
+                ),
+                VISUAL | {"out_hidden_size": s.few * s.head_dim, "image_size": 4},
+            ),
+        ),
+        Family(
+            "ernie4_5_vl_moe",
+            "Ernie4_5_VLMoe",
+            lambda s: beside(
+                llama(
+                    s,
+                    use_bias=True,
+                    moe_num_experts=2,
+                    moe_k=1,
+                    moe_num_shared_experts=1,
+                    moe_intermediate_size=[2, 2],
+                    **few(s),
+                    **turning(s, 1, 1, 2),
+                ),
+                {k: v for k, v in VISUAL.items() if k != "temporal_patch_size"}
+                | {"temporal_merge_size": 1},
+            ),
+        ),
+    )
+)
+
+
 def randomise(model: nn.Module, gain_offset: float, size: Size, generator: torch.Generator) -> None:
     """Give every parameter a telling value: the usual ones and zeros hide mistakes."""
 

@@ -114,7 +114,7 @@ class Real:
             warnings.simplefilter("ignore")
             kind = UNKNOWN.get(config.model_type, AutoModel)
             model = kind.from_pretrained(folder, config=config, dtype=dtype)
-        model = getattr(model, "language_model", model)  # beside a tower for images
+        model = held(model)
         if hasattr(model.config, "num_experts_per_tok"):
             model.set_experts_implementation("eager")  # others know no float64
         model = model.to(dtype).eval().requires_grad_(requires_grad=False)
@@ -521,6 +521,12 @@ class Real:
             for m in self.masks(n)
         ]
         return [m if i in attending else torch.zeros_like(m) for i, m in enumerate(masks)]
+
+
+def held(model: Any) -> Any:
+    """The language model beside a tower for images, or the model itself."""
+    name = "text_model" if model.config.model_type in ("idefics3",) else "language_model"
+    return getattr(model, name, model)
 
 
 @dataclass

@@ -71,7 +71,6 @@ class Family:
         classes: class prefixes ("Llama" of LlamaForCausalLM), for configs without model_type.
         notes: one line on what is peculiar about its attention.
         read: makes the plan of a checkpoint, for some layers or (None) all.
-        nested: values of model_type whose `text_config` is one of this family.
     """
 
     name: str
@@ -79,7 +78,6 @@ class Family:
     classes: tuple[str, ...]
     notes: str
     read: Callable[[Checkpoint, frozenset[int] | None], Plan] = field(repr=False)
-    nested: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
 from dispersion.architectures.quantised import refuse_methods
-from dispersion.architectures.towers import language_model
+from dispersion.architectures.towers import inner_type, language_model, with_the_rest
+from dispersion.architectures.wrappers import WRAPPERS
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dispersion.checkpoint import Checkpoint
 
 NAMES = (
@@ -43,6 +45,7 @@ NAMES = (
     "electra",
     "ernie4_5",
     "ernie4_5_moe",
+    "ernie4_5_vl_moe_text",
     "esm",
     "exaone4",
     "exaone_moe",
@@ -58,6 +61,8 @@ NAMES = (
     "glm",
     "glm4",
     "glm4_moe",
+    "glm4v_moe_text",
+    "glm4v_text",
     "gpt2",
     "gpt_bigcode",
     "gpt_neo",
@@ -109,11 +114,13 @@ NAMES = (
     "phimoe",
     "qwen2",
     "qwen2_moe",
+    "qwen2_vl_text",
     "qwen3",
     "qwen3_5_moe_text",
     "qwen3_5_text",
     "qwen3_moe",
     "qwen3_next",
+    "qwen3_vl_text",
     "recurrent_gemma",
     "roberta",
     "seed_oss",
@@ -153,18 +160,22 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
     """
     family = _find(checkpoint)
     refuse_methods(checkpoint)
-    if checkpoint.config.get("model_type") not in family.nested:
+    wrapper = WRAPPERS.get(checkpoint.config.get("model_type", ""))
+    if wrapper is None:
         return family.read(checkpoint, layers)
-    inner, towers = language_model(checkpoint)
-    if checkpoint.config["text_config"].get("quantization_config"):
+    inner = language_model(checkpoint, wrapper)
+    if inner.config["quantization_config"] is not checkpoint.config.get("quantization_config"):
         refuse_methods(inner)
-    found = family.read(inner, layers)
-    return replace(found, skipped=(*found.skipped, *towers))
+    return with_the_rest(family.read(inner, layers), checkpoint, inner, wrapper)
 
 
 def families() -> tuple[FamilyInfo, ...]:
-    """Every supported family, by name."""
-    return tuple(FamilyInfo(f.name, (*f.model_types, *f.nested), f.notes) for f in FAMILIES)
+    """Every supported family, by name, with the models that hold one of it where they name none."""
+    return tuple(FamilyInfo(f.name, (*f.model_types, *_wrappers(f)), f.notes) for f in FAMILIES)
+
+
+def _wrappers(family: Family) -> list[str]:
+    return [outer for outer, held in WRAPPERS.items() if held.inner in family.model_types]
 
 
 def supported_model_types() -> tuple[str, ...]:
@@ -182,12 +193,8 @@ def _find(checkpoint: Checkpoint) -> Family:
         for family in FAMILIES:
             if model_type in family.model_types:
                 return family
-            if model_type in family.nested:
-                if not isinstance(config.get("text_config"), dict):
-                    got = shown(repr(config.get("text_config")))
-                    msg = f"text_config in config.json must be an object. Got {got}."
-                    raise CheckpointError(msg)
-                return family
+        if model_type in WRAPPERS:
+            return _held(config, model_type)
         nested = " (its language model is nested in text_config)" if "text_config" in config else ""
         raise UnsupportedError(
             _refusal(f"model_type {shown(repr(model_type))}{nested}", model_type)
@@ -205,6 +212,16 @@ def _find(checkpoint: Checkpoint) -> Family:
         )
     msg = "config.json must have model_type. Got neither model_type nor architectures; add it."
     raise CheckpointError(msg)
+
+
+def _held(config: Mapping[str, Any], model_type: str) -> Family:
+    """The family of the language model in a model with images or sound."""
+    inner = inner_type(config, WRAPPERS[model_type])
+    for family in FAMILIES:
+        if inner in family.model_types:
+            return family
+    held = f"model_type {shown(repr(inner))}, the language model of {model_type},"
+    raise UnsupportedError(_refusal(held, inner))
 
 
 def _prefix(name: str) -> str:
