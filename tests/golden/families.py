@@ -1548,6 +1548,19 @@ FAMILIES += tuple(
             ),
         ),
         Family(
+            "mllama",
+            "Mllama",
+            lambda s: beside(
+                llama(s, num_hidden_layers=3, cross_attention_layers=[1], **few(s)),
+                SIGLIP
+                | {"attention_heads": 1, "num_global_layers": 1, "vision_output_dim": 16}
+                | {"num_channels": 1, "max_num_tiles": 1, "intermediate_layers_indices": [0]}
+                | {"supported_aspect_ratios": [[1, 1]]},
+            ),
+            dtype=torch.float16,
+            targets=None,
+        ),
+        Family(
             "qwen2_vl",
             "Qwen2VL",
             lambda s: beside(
@@ -1600,6 +1613,38 @@ FAMILIES += tuple(
                 | {"max_source_positions": 4, "downsample_hidden_size": 2},
             ),
             qk_norm="headwise",
+        ),
+        Family(
+            "qwen3_vl_moe",
+            "Qwen3VLMoe",
+            lambda s: beside(
+                experts(llama(s, **few(s), **turning(s, 2, 1, 1, mrope_interleaved=True))),
+                VISUAL
+                | {"out_hidden_size": s.few * s.head_dim, "deepstack_visual_indexes": []}
+                | {"num_position_embeddings": 4},
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "qwen2_5_omni_thinker",
+            "Qwen2_5OmniThinker",
+            lambda s: beside(
+                decoder(s, head_dim=s.head_dim, **few(s), **turning(s, 2, 1, 1)),
+                VISUAL | {"out_hidden_size": s.few * s.head_dim, "fullatt_block_indexes": [0]},
+                audio_config={"d_model": 4, "encoder_layers": 1, "encoder_attention_heads": 1}
+                | {"encoder_ffn_dim": 2, "output_dim": s.few * s.head_dim, "num_mel_bins": 2}
+                | {"max_source_positions": 4},
+            ),
+        ),
+        Family(
+            "glm_ocr",
+            "GlmOcr",
+            lambda s: beside(
+                decoder(
+                    s, head_dim=s.head_dim, **few(s), **turning(s, 1, 1, partial_rotary_factor=0.5)
+                ),
+                VISUAL | {"out_hidden_size": s.few * s.head_dim, "image_size": 4},
+            ),
         ),
         Family(
             "glm4v",

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 import transformers
 from biases import answer, arguments, biases
-from places import TWO_TOWERS, Places, places, walk
+from places import RAW, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
     AttentionInterface,
@@ -300,6 +300,8 @@ class Real:
         if (owner := self.owner(layer)) is not None:
             return self.norm(owner)
         place = self.places.listed[layer].keys if self.places.listed else None
+        if place == RAW:
+            return unit
         return None if place is None else walk(self.model, place)
 
     def through(self, layer: int) -> Any | None:
@@ -438,7 +440,8 @@ class Real:
             kwargs["position_embeddings"], states = query, states[:, -1:]
             kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
         elif self.crosses(layer):
-            kwargs["key_value_states"], states = states[:, :-1], states[:, -1:]
+            name = "cross_attention" if self.kind == "mllama_text_model" else "key_value"
+            kwargs[f"{name}_states"], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
         if implementation == "eager":
@@ -496,8 +499,11 @@ class Real:
             else:
                 size = self.model.get_input_embeddings().embedding_dim
                 self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype))
-        each = len(_calls) // len(self.attending)  # DiffLlama's layers call it twice
-        found = dict(zip(self.attending, (c["mask"] for c in _calls[::each]), strict=True))
+        called = self.attending
+        if self.kind == "mllama_text_model":  # text passes over layers that look at images
+            called = [layer for layer in called if not self.crosses(layer)]
+        each = len(_calls) // len(called)  # DiffLlama's layers call it twice
+        found = dict(zip(called, (c["mask"] for c in _calls[::each]), strict=True))
         _calls.clear()
         return [found.get(layer) for layer in range(self.layers)]
 
@@ -521,6 +527,11 @@ class Real:
             for m in self.masks(n)
         ]
         return [m if i in attending else torch.zeros_like(m) for i, m in enumerate(masks)]
+
+
+def unit(states: Tensor) -> Tensor:
+    """States of one size, where what reads them divides it out."""
+    return states / states.square().mean(dim=-1, keepdim=True).sqrt()
 
 
 def held(model: Any) -> Any:

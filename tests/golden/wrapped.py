@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import transformers
 from families import FAMILIES, SCALES
-from places import walk
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.models.auto import modeling_auto
@@ -30,11 +30,35 @@ OUT = Path(__file__).resolve().parents[1] / "data" / "wrapped.json"
 TABLES = ("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_CLASSIFICATION")
 LAYERS = ("num_hidden_layers", "depth", "encoder_layers", "num_layers")
 TEXT = {family.name: family for family in FAMILIES}
-# What the defaults of a tower do not allow, or its class does not default.
-TOWERS: dict[str, dict[str, Any]] = {
-    "aya_vision": {"vision_config": {"num_attention_heads": 16}},
+# Golden checkpoints of types that have none of their own.
+WITHIN = {
+    "ernie4_5_vl_moe_text": "ernie4_5_vl_moe",
+    "glm4v_moe_text": "glm4v_moe",
+    "glm4v_text": "glm4v",
+    "glm_ocr_text": "glm_ocr",
+    "mllama_text_model": "mllama",
+    "qwen2_5_omni_text": "qwen2_5_omni_thinker",
+    "qwen2_vl_text": "qwen2_vl",
+    "qwen3_omni_moe_text": "qwen3_omni_moe_thinker",
+    "qwen3_vl_moe_text": "qwen3_vl_moe",
+    "qwen3_vl_text": "qwen3_vl",
 }
-NAMED = {"qwen2_5_omni": None, "qwen3_omni_moe": None}
+EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|embeddings\.tok_embeddings)\.weight")
+ALONE_UNKNOWN = ("step3p7",)  # to AutoModel
+# What the defaults of a tower do not allow, or what another library would open.
+CLIP = {"vision_config": {"model_type": "clip_vision_model"}}
+TOWERS: dict[str, dict[str, Any]] = {
+    "fast_vlm": CLIP,
+    "fun_asr_nano": {"adaptor_config": {"hidden_size": SCALES["tiny"].hidden}},
+    "perception_lm": CLIP,
+}
+
+
+def text_of(inner: str) -> dict[str, Any]:
+    """The config of a language model's golden checkpoint."""
+    family = TEXT[WITHIN.get(inner, inner)]
+    config = family.config(SCALES["tiny"])
+    return dict(config.get("text_config", config)) | {"model_type": inner}
 
 
 def model_class(model_type: str) -> str:
@@ -50,8 +74,10 @@ def model_class(model_type: str) -> str:
 def build(model_type: str) -> Any:
     """The model on no device, with the golden checkpoint's text."""
     inner = WRAPPERS[model_type].inner
-    text = TEXT[inner].config(SCALES["tiny"]) | {"model_type": inner}
-    config = AutoConfig.for_model(model_type, text_config=text, **TOWERS.get(model_type, {}))
+    parts: dict[str, Any] = {"text_config": text_of(inner), **TOWERS.get(model_type, {})}
+    for key in reversed(WRAPPERS[model_type].keys[:-1]):
+        parts = {key: parts}
+    config = AutoConfig.for_model(model_type, **parts)
     for key in type(config).sub_configs:
         tower = getattr(config, key)
         for layers in LAYERS if key != "text_config" and tower is not None else ():
@@ -59,14 +85,21 @@ def build(model_type: str) -> Any:
                 setattr(tower, layers, 1)
     with torch.device("meta"):
         model = getattr(transformers, model_class(model_type))(config)
-        alone = AutoModel.from_config(config.text_config)
-    bare = getattr(model, "model", model)
-    for name in ("language_model", "text_model"):
-        if hasattr(bare, name):
-            held = getattr(bare, name)
-            held = getattr(held, "model", held)
-            assert type(held) in (type(alone), type(getattr(alone, "model", alone))), model_type
+    check_class(model, config, model_type)
     return model
+
+
+def check_class(model: Any, config: Any, model_type: str) -> None:
+    """See to it that the language model is the one that its config makes alone."""
+    bare = getattr(model, "model", model)
+    name = "text_model" if hasattr(bare, "text_model") else "language_model"
+    if model_type in ALONE_UNKNOWN or not hasattr(bare, name):
+        return
+    held = getattr(bare, name)
+    with torch.device("meta"):
+        alone = AutoModel.from_config(config.text_config)
+    classes = {type(alone), type(getattr(alone, "model", alone))}
+    assert {type(held), type(getattr(held, "model", held))} & classes, model_type
 
 
 def record(model_type: str) -> dict[str, Any]:
@@ -74,8 +107,21 @@ def record(model_type: str) -> dict[str, Any]:
     with torch.device("meta"):
         names = sorted(revert_weight_conversion(model, dict(model.state_dict())))
     inner = WRAPPERS[model_type].inner
-    (stem,) = {n.partition("embed_tokens.")[0] for n in names if n.endswith(".embed_tokens.weight")}
-    return {"inner": inner, "stem": stem, "beside": beside(names, stem)}
+    stem = stem_of(names)
+    golden = WITHIN.get(inner, inner)
+    with safe_open(OUT.parent / golden / "model.safetensors", "np") as file:
+        known = set(file.keys())
+    own = {n.removeprefix(stem_of(known)) for n in known if n.startswith(stem_of(known))}
+    held = {n.removeprefix(stem) for n in names if n.startswith(stem)}
+    if not inner.startswith("qwen2_vl"):  # whose names begin like those of a tower
+        assert held == own, (model_type, held ^ own)
+    return {"golden": golden, "stem": stem, "beside": beside(names, stem)}
+
+
+def stem_of(names: Any) -> str:
+    """What stands in front of the embedding of tokens, and of all names of a language model."""
+    (found,) = {m[1] for n in names if (m := EMBEDDING.fullmatch(n))}
+    return str(found)
 
 
 def beside(names: list[str], stem: str) -> list[str]:
@@ -91,7 +137,10 @@ def main() -> None:
             found[model_type] = record(model_type)
         except Exception as error:  # noqa: BLE001 - whatever its class does not like
             failed[model_type] = f"{type(error).__name__}: {error}".splitlines()[0]
-    sizes = {name: [getattr(AutoConfig.for_model(name), key) for key in own] for name, own in SIZES.items()}
+    sizes = {
+        name: [getattr(AutoConfig.for_model(name), key) for key in own]
+        for name, own in SIZES.items()
+    }
     lines = ",\n".join(f"{json.dumps(n)}:{json.dumps(v)}" for n, v in found.items())
     OUT.write_text(f'{{"sizes":{json.dumps(sizes)},\n"wrapped":{{\n{lines}\n}}}}\n')
     for name, why in failed.items():

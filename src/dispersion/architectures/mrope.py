@@ -40,7 +40,7 @@ def family(
         config = checkpoint.config
         kind = config.get("model_type", name)
         if kind in undivided:
-            _check_undivided(config)
+            check_undivided(config)
         if kind in renamed:
             checkpoint = replace(checkpoint, config=_plain(config))
         return Reader(rules[kind], checkpoint).plan(name, layers)
@@ -58,7 +58,7 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_undivided(config: Mapping[str, Any]) -> None:
+def check_undivided(config: Mapping[str, Any]) -> None:
     """See to it that `head_dim`, by which heads would only turn, is what attention takes."""
     if config.get("head_dim") is None:
         return

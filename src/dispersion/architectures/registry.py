@@ -95,6 +95,7 @@ NAMES = (
     "mistral",
     "mistral4",
     "mixtral",
+    "mllama_text_model",
     "modernbert",
     "mpt",
     "muse_glimmer_text",

@@ -70,6 +70,7 @@ _FIXED = {
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "llama4": "llama4_text",
+    "mllama": "mllama_text_model",
     "muse_glimmer": "muse_glimmer_text",
     "muse_spark": "muse_spark_text",
     "qwen3_5": "qwen3_5_text",
