@@ -80,7 +80,6 @@ _FIXED = {
     "glm4v": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text",
     "glm_ocr": "glm_ocr_text",
-    "step3p7": "step3p5",
 }
 
 WRAPPERS: dict[str, Wrapper] = {
@@ -121,6 +120,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "qwen3_omni_moe": Wrapper(
         "qwen3_omni_moe_text", fixed=True, keys=("thinker_config", "text_config"), roots=THINKER
     ),
+    "step3p7": Wrapper("step3p5", fixed=True, roots=BARE),
     "shieldgemma2": Wrapper("gemma3_text"),
     "voxtral": Wrapper("llama", absent=_VOXTRAL),
 }
