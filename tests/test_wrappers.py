@@ -1,7 +1,7 @@
 """Language models beside towers, under the names by which real classes save them.
 
-wrapped.json says of each model_type what stands in front of its language model's names and what other
-names begin with: tests/golden/wrapped.py. The weights are those of golden checkpoints.
+wrapped.json says of each model_type what stands in front of its language model's names, and what
+other names begin with: tests/golden/wrapped.py. The weights are those of golden checkpoints.
 """
 
 import json
@@ -41,7 +41,7 @@ def language(golden):
     return {n.removeprefix(stem): checkpoint.read(n) for n in own}, text
 
 
-def wrapped(model_type, stem=None, **changes):
+def wrapped(model_type, stem=None, /, **changes):
     """A file of this model_type with a golden checkpoint's language model, and its config."""
     saved = SAVED[model_type]
     inner, text = language(saved["golden"])
@@ -99,3 +99,254 @@ def test_sizes_of_silent_configs_are_those_of_their_classes():
     known = {name for family in families() for name in family.model_types}
     assert set(SIZES) <= known
     assert {w.inner for w in WRAPPERS.values()} <= set(SIZES)
+
+
+# --- how files and configs are spelled ---------------------------------------------------------
+
+SPELLED = [
+    ("mistral3", "model.language_model."),
+    ("mistral3", "language_model."),
+    ("llava", "model.language_model."),
+    ("idefics3", "text_model."),
+    ("qwen2_vl", "model.language_model."),
+    ("qwen2_vl", "language_model."),
+    ("qwen2_vl", ""),
+    ("qwen2_5_vl", "model.language_model."),
+    ("qwen3_omni_moe_thinker", "thinker.model."),
+    ("qwen2_5_omni_thinker", "model.language_model."),
+    ("ernie4_5_vl_moe", "model.language_model."),
+    ("mllama", "model.language_model."),
+]
+
+
+@pytest.mark.parametrize(("model_type", "stem"), SPELLED)
+def test_files_of_other_versions_are_read_alike(model_type, stem):
+    golden = plan(open_checkpoint(DATA / SAVED[model_type]["golden"]))
+    found = plan(from_arrays(*wrapped(model_type, stem)))
+    same(found, golden)
+    assert not found.refused
+    assert all(layer.module.startswith(f"{stem}layers.") for layer in found.layers)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "other"),
+    [
+        ("mistral3", "model.language_model.layers.1.self_attn.q_proj.weight"),
+        ("mistral3", "language_model.layers.1.self_attn.q_proj.weight"),
+        ("qwen2_vl", "model.language_model.layers.0.self_attn.q_proj.weight"),
+        ("qwen2_vl", "layers.0.self_attn.q_proj.weight"),
+        ("qwen2_5_omni", "model.layers.0.self_attn.q_proj.weight"),
+    ],
+)
+def test_names_of_two_versions_in_one_file_are_refused(model_type, other):
+    arrays, config = wrapped(model_type)
+    arrays[other] = np.ones((2, 2), np.float32)
+    with pytest.raises(CheckpointError, match="must be named alike"):
+        plan(from_arrays(arrays, config))
+
+
+def test_a_file_without_a_language_model_is_refused():
+    arrays, config = wrapped("llava")
+    towers = {n: a for n, a in arrays.items() if not n.startswith("language_model")}
+    with pytest.raises(CheckpointError, match=r"begin with one of model\.language_model\..*none"):
+        plan(from_arrays(towers, config))
+
+
+def test_other_attention_beside_a_language_model_is_refused_by_name():
+    arrays, config = wrapped("llava")
+    arrays["speech.blocks.3.attn.qkv.weight"] = np.ones((2, 2), np.float32)
+    arrays["speech.blocks.3.mlp.weight"] = np.ones((2, 2), np.float32)
+    found = plan(from_arrays(arrays, config))
+    assert [r.name for r in found.refused] == ["speech.blocks.*.attn"]
+    assert ("speech.blocks.*.mlp.weight", "not part of attention") in {
+        (s.name, s.reason) for s in found.skipped
+    }
+    same(found, plan(open_checkpoint(DATA / "llama")))
+
+
+@pytest.mark.parametrize("model_type", ["qwen2_vl", "qwen2_5_vl"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_keys_of_the_language_model_may_stand_beside_those_of_towers(model_type, nested):
+    arrays, config = wrapped(model_type)
+    _, text = language("qwen2_vl")
+    assert text["rope_scaling"]["type"] == "mrope"
+    if not nested:
+        config = text | {"model_type": model_type, "vision_config": {"hidden_size": 3}}
+    same(plan(from_arrays(arrays, config)), plan(open_checkpoint(DATA / "qwen2_vl")))
+
+
+def test_the_inner_config_of_most_models_must_be_an_object():
+    arrays, config = wrapped("llava")
+    for broken in (None, 3, [], "llama"):
+        with pytest.raises(CheckpointError, match=r"text_config in config\.json must be an object"):
+            plan(from_arrays(arrays, config | {"text_config": broken}))
+    arrays, config = wrapped("qwen2_5_omni")
+    with pytest.raises(CheckpointError, match=r"thinker_config\.text_config in"):
+        plan(from_arrays(arrays, config | {"thinker_config": {"text_config": 3}}))
+    with pytest.raises(CheckpointError, match=r"thinker_config in config\.json"):
+        plan(from_arrays(arrays, config | {"thinker_config": 3}))
+
+
+# --- which language model ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inner", ["qwen3", "mistral", "gemma2", "granite", "gemma3_text", "opt"])
+@pytest.mark.parametrize("outer", ["llava", "internvl", "aya_vision"])
+def test_any_supported_language_model_may_be_inside(outer, inner):
+    checkpoint = open_checkpoint(DATA / inner)
+    stem = f"language_model.{stem_of(checkpoint.names)}"
+    own = stem_of(checkpoint.names)
+    arrays = {
+        stem + n.removeprefix(own): checkpoint.read(n)
+        for n in checkpoint.names
+        if n.startswith(own)
+    }
+    config = {"model_type": outer, "text_config": checkpoint.config}
+    found = plan(from_arrays(arrays, config))
+    same(found, plan(checkpoint))
+    assert found.model["model_type"] == outer
+
+
+@pytest.mark.parametrize("inner", ["mamba", "llava", "lama", "clip_vision"])
+def test_a_language_model_that_is_not_supported_is_refused_by_name(inner):
+    arrays, config = wrapped("llava", model_type=inner)
+    with pytest.raises(UnsupportedError, match=f"'{inner}', the language model of llava, is not"):
+        plan(from_arrays(arrays, config))
+
+
+def test_the_name_of_a_language_model_must_be_one():
+    arrays, config = wrapped("llava", model_type=3)
+    with pytest.raises(CheckpointError, match="model_type of text_config"):
+        plan(from_arrays(arrays, config))
+
+
+def test_a_name_that_its_class_ignores_is_ignored_and_older_names_are_known():
+    same(
+        plan(from_arrays(*wrapped("qwen3_vl", model_type="qwen3_vl"))),
+        plan(open_checkpoint(DATA / "qwen3_vl")),
+    )
+    for outer, older in (("exaone4_5", "exaone4_5_text"), ("kimi_k25", "kimi_k2")):
+        golden = plan(open_checkpoint(DATA / SAVED[outer]["golden"]))
+        same(plan(from_arrays(*wrapped(outer, model_type=older))), golden)
+
+
+def test_a_silent_config_is_that_of_its_class():
+    """Files of LLaVA 1.5 state no sizes of their Llama, which are those of its class."""
+    arrays, config = wrapped("llava")
+    text = {"model_type": "llama", "rms_norm_eps": 1e-5, "vocab_size": 32064}
+    with pytest.raises(CheckpointError, match="num_hidden_layers=32, but the file lacks layer 2"):
+        plan(from_arrays(arrays, config | {"text_config": text}))
+    with pytest.raises(CheckpointError, match=r"q_proj\.weight must have shape \(4096, 4096\)"):
+        plan(from_arrays(arrays, config | {"text_config": text | {"num_hidden_layers": 2}}))
+
+
+def test_defaults_of_a_wrapper_overrule_those_of_the_class():
+    arrays, config = wrapped("voxtral")
+    text = {k: v for k, v in config["text_config"].items() if k not in ("head_dim", "rope_theta")}
+    del text["rope_parameters"]
+    with pytest.raises(CheckpointError, match=rf"q_proj\.weight must have shape \({128 * 4}, "):
+        plan(from_arrays(arrays, config | {"text_config": text}))
+    found = plan(from_arrays(arrays, config | {"text_config": text | {"head_dim": 8}}))
+    np.testing.assert_allclose(heads(found)[0].rotary.frequencies[1], 1e8**-0.25, rtol=1e-14)
+
+
+def test_tokens_of_a_prompt_of_paligemma_see_each_other_both_ways():
+    arrays, config = wrapped("paligemma")
+    found = plan(from_arrays(arrays, config))
+    assert {head.causal for head in heads(found)} == {False}
+    assert {head.causal for head in heads(plan(open_checkpoint(DATA / "gemma")))} == {True}
+    assert {head.causal for head in heads(plan(from_arrays(*wrapped("llava"))))} == {True}
+
+
+# --- rotations by time, height and width, and layers on images -----------------------------------
+
+
+def changed(name, changes):
+    arrays, config = wrapped(name)
+    text = config["text_config"] | changes
+    return plan(from_arrays(arrays, config | {"text_config": text}))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("qwen2_vl", {"head_dim": 4}, "head_dim.*ignores it"),
+        ("glm4v", {"head_dim": 4}, "head_dim.*ignores it"),
+        ("mllama", {"head_dim": 4}, "head_dim.*ignores it"),
+        ("qwen2_vl", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ("qwen3_vl", {"rope_parameters": {"rope_type": "mrope"}}, "mrope"),
+        ("ernie4_5_vl_moe", {"rope_parameters": {"rope_type": "linear", "factor": 2}}, "linear"),
+        ("ernie4_5_vl_moe", {"rope_parameters": {"mrope_section": [2, 1, 1]}}, "mrope_section"),
+        ("ernie4_5_vl_moe", {"rope_parameters": {"mrope_section": 4}}, "mrope_section"),
+    ],
+)
+def test_what_turns_text_otherwise_is_refused(name, changes, words):
+    with pytest.raises(UnsupportedError, match=words):
+        changed(name, changes)
+
+
+def test_sections_do_not_matter_for_text():
+    for sections in ([4, 0, 0], [0, 2, 2]):
+        rope = {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": sections}
+        same(changed("qwen3_vl", {"rope_parameters": rope}), changed("qwen3_vl", {}))
+    scaled = {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0, "mrope_section": [2, 2]}
+    half = heads(changed("qwen3_vl", {"rope_parameters": scaled}))[0].rotary.frequencies
+    np.testing.assert_array_equal(2 * half, heads(changed("qwen3_vl", {}))[0].rotary.frequencies)
+
+
+def test_windows_of_qwen2_vl_begin_behind_its_full_layers():
+    assert [h.window for h in heads(changed("qwen2_vl", {}))] == [None] * 3 + [6] * 3
+    assert {h.window for h in heads(changed("qwen2_vl", {"max_window_layers": None}))} == {None}
+    assert {h.window for h in heads(changed("qwen2_vl", {"use_sliding_window": None}))} == {None}
+
+
+def test_layers_on_images_are_bounded_by_their_qk_norm():
+    checkpoint = open_checkpoint(DATA / "mllama")
+    found = plan(checkpoint)
+    kinds = [layer.module.rpartition(".")[2] for layer in found.layers]
+    assert kinds == ["self_attn", "cross_attn", "self_attn"]
+    gain = checkpoint.read(f"{found.layers[1].module}.k_norm.weight").astype(np.float64)
+    for _, _, head in found.layers[1].heads():
+        assert head.rotary is None
+        assert not head.self_attention
+        np.testing.assert_array_equal(head.key.matrix, np.diag(gain))
+    assert not changed("mllama", {"cross_attention_layers": [1, 7]}).refused
+
+
+@pytest.mark.parametrize("layers", [3, [None], [True], ["1"], {}])
+def test_layers_on_images_must_be_listed(layers):
+    with pytest.raises(CheckpointError, match=r"cross_attention_layers in config\.json must list"):
+        changed("mllama", {"cross_attention_layers": layers})
+
+
+def test_a_layer_on_images_of_another_place_does_not_fit_the_file():
+    with pytest.raises(CheckpointError, match="cross_attn"):
+        changed("mllama", {"cross_attention_layers": [0]})
+
+
+STRANGE = [None, -1, 0, 1.5, 2**70, float("nan"), "x", [], [None], {}, {"a": 1}, True]
+HOSTILE = ["ernie4_5_vl_moe", "glm4v", "mllama", "qwen2_5_omni", "qwen2_vl", "voxtral"]
+
+
+def altered(config):
+    for key, value in config.items():
+        yield {k: v for k, v in config.items() if k != key}
+        for strange in STRANGE:
+            yield config | {key: strange}
+        if isinstance(value, dict):
+            for inner in altered(value):
+                yield config | {key: inner}
+
+
+@pytest.mark.parametrize("model_type", HOSTILE)
+def test_strange_configs_raise_nothing_but_short_one_line_errors(model_type):
+    arrays, config = wrapped(model_type)
+    messages = []
+    for strange in altered(config):
+        try:
+            for layer in plan(from_arrays(arrays, strange)).layers:
+                next(iter(layer.heads()))
+        except DispersionError as error:
+            messages.append(str(error))
+    assert len(messages) > len(config)
+    assert not [m for m in messages if "\n" in m or len(m) > 500]
