@@ -1493,6 +1493,7 @@ FAMILIES += tuple(
         Family(
             "step3p5", "Step3p7Text", step3p5, head="Model", qk_norm="headwise", gain_offset=1.0
         ),
+        Family("emu3_text_model", "Emu3Text", lambda s: decoder(s, head_dim=s.head_dim)),
         Family("vaultgemma", "VaultGemma", gemma2, gain_offset=1.0),
         Family(
             "diffllama", "DiffLlama", lambda s: decoder(s, head_dim=s.head_dim, attention_bias=True)
@@ -1622,6 +1623,54 @@ FAMILIES += tuple(
                 VISUAL
                 | {"out_hidden_size": s.few * s.head_dim, "deepstack_visual_indexes": []}
                 | {"num_position_embeddings": 4},
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "aria",
+            "Aria",
+            lambda s: beside(
+                llama(s, moe_num_experts=2, moe_topk=1, moe_num_shared_experts=1, **few(s)),
+                {"model_type": "idefics3_vision"}
+                | SIGLIP
+                | {"num_channels": 1, "hidden_size": 4, "intermediate_size": 2},
+                projector_patch_to_query_dict={4: 2},
+            ),
+        ),
+        Family(
+            "granite_docling",
+            "GraniteDocling",
+            lambda s: beside(
+                granite(s) | few(s),
+                SIGLIP
+                | {"num_channels": 1, "scale_factor": 1, "out_hidden_size": s.few * s.head_dim}
+                | {"hidden_size": 4, "use_fine_route": False},
+            ),
+            dtype=torch.float16,
+        ),
+        Family(
+            "paddleocr_vl",
+            "PaddleOCRVL",
+            lambda s: beside(
+                decoder(s, head_dim=s.head_dim, use_bias=True, **few(s), **turning(s, 2, 1, 1)),
+                SIGLIP | {"num_channels": 1, "spatial_merge_size": 1, "hidden_size": 4},
+            ),
+        ),
+        Family(
+            "hunyuan_vl",
+            "HunYuanVL",
+            lambda s: beside(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    num_attention_heads=2,
+                    num_key_value_heads=1,
+                    **turning(s, 1, 1, 1, 1, rope_type="dynamic", alpha=100.0, factor=1.0),
+                ),
+                {"hidden_size": 8, "intermediate_size": 2, "num_hidden_layers": 1}
+                | {"num_attention_heads": 1, "num_channels": 1, "patch_size": 2}
+                | {"spatial_merge_size": 1, "out_hidden_size": s.hidden}
+                | {"max_image_size": 4, "min_image_size": 2},
             ),
             qk_norm="headwise",
         ),

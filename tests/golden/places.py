@@ -261,6 +261,7 @@ PLACES = {
     "gptj": replace(GPT, interleaved=True),
     "helium": NEIGHBOURS,
     "hunyuan_v1_dense": Places(query_norm="query_layernorm"),
+    "hunyuan_vl_text": Places(query_norm="query_layernorm"),
     "kimi_linear": Places(mark="kv_b_proj"),
     "lfm2": LFM,
     "lfm3": LFM,

@@ -24,6 +24,7 @@ from transformers import (
     AttentionInterface,
     AutoConfig,
     AutoModel,
+    Emu3TextModel,
     SiglipTextModel,
     Step3p7TextModel,
 )
@@ -38,7 +39,11 @@ transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
 GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
-UNKNOWN = {"siglip_text_model": SiglipTextModel, "step3p5": Step3p7TextModel}  # to AutoModel
+UNKNOWN = {
+    "emu3_text_model": Emu3TextModel,
+    "siglip_text_model": SiglipTextModel,
+    "step3p5": Step3p7TextModel,
+}  # to AutoModel
 LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
 RAW_SCALE = 1000.0  # raw states are this many times larger than needed, so that ε does not matter
 _calls: list[dict[str, Any]] = []  # in the order in which attention was reached
@@ -115,7 +120,7 @@ class Real:
             kind = UNKNOWN.get(config.model_type, AutoModel)
             model = kind.from_pretrained(folder, config=config, dtype=dtype)
         model = held(model)
-        if hasattr(model.config, "num_experts_per_tok"):
+        if any(hasattr(model.config, key) for key in ("num_experts_per_tok", "moe_topk")):
             model.set_experts_implementation("eager")  # others know no float64
         model = model.to(dtype).eval().requires_grad_(requires_grad=False)
         self = cls(model, exact)
@@ -211,7 +216,7 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in (*GROWING, "hunyuan_v1_dense")
+        return self.rotary and self.kind not in (*GROWING, "hunyuan_v1_dense", "hunyuan_vl_text")
 
     @property
     def inside(self) -> bool:
@@ -536,7 +541,11 @@ def unit(states: Tensor) -> Tensor:
 
 def held(model: Any) -> Any:
     """The language model beside a tower for images, or the model itself."""
-    name = "text_model" if model.config.model_type in ("idefics3",) else "language_model"
+    name = (
+        "text_model"
+        if model.config.model_type in ("granite_docling", "idefics3")
+        else "language_model"
+    )
     return getattr(model, name, model)
 
 

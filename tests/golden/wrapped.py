@@ -33,6 +33,8 @@ TEXT = {family.name: family for family in FAMILIES}
 # Golden checkpoints of types that have none of their own.
 WITHIN = {
     "ernie4_5_vl_moe_text": "ernie4_5_vl_moe",
+    "hunyuan_vl_text": "hunyuan_vl",
+    "paddleocr_vl_text": "paddleocr_vl",
     "glm4v_moe_text": "glm4v_moe",
     "glm4v_text": "glm4v",
     "glm_ocr_text": "glm_ocr",
@@ -52,6 +54,7 @@ ODD = ("kimi_k25", "qianfan_ocr")
 CLIP = {"vision_config": {"model_type": "clip_vision_model"}}
 TOWERS: dict[str, dict[str, Any]] = {
     "aya_vision": {"vision_config": {"num_attention_heads": 16}},
+    "emu3": {"vocabulary_map": {"<image>": 3}},
     "fast_vlm": CLIP,
     "fun_asr_nano": {
         "adaptor_config": {
@@ -59,6 +62,8 @@ TOWERS: dict[str, dict[str, Any]] = {
             "intermediate_size": SCALES["tiny"].hidden // 4,
         }
     },
+    "granite4_vision": {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "1/2"},
+    "granite_docling": {"vision_config": {"out_hidden_size": 32}},
     "muse_spark": {"audio_config": {"out_hidden_size": SCALES["tiny"].hidden}},
     "perception_lm": CLIP,
 }

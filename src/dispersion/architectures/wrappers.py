@@ -65,7 +65,19 @@ _GLM_ASR = {
     "rms_norm_eps": 1e-5,
     "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
 }
+_DOCLING = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-5,
+    "attention_multiplier": 0.015625,
+    "embedding_multiplier": 12.0,
+}
 _FIXED = {
+    # Their own classes are those of these families under another name.
+    "aria": "llama",
+    "granite4_vision": "granite",
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
@@ -101,10 +113,13 @@ WRAPPERS: dict[str, Wrapper] = {
         "qwen2_vl qwen2_5_vl",
         Wrapper("qwen2_vl_text", fixed=True, flat=True, roots=BARE),
     ),
+    "emu3": Wrapper("emu3_text_model", fixed=True, roots=TEXT_MODEL),
     "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", fixed=True, roots=BARE),
     "exaone4_5": Wrapper("exaone4", aliases={"exaone4_5_text": "exaone4"}),
     "fuyu": Wrapper("persimmon"),
     "glmasr": Wrapper("llama", absent=_GLM_ASR),
+    "granite_docling": Wrapper("granite", fixed=True, roots=TEXT_MODEL, absent=_DOCLING),
+    "hunyuan_vl": Wrapper("hunyuan_vl_text", fixed=True, flat=True, roots=BARE),
     "idefics2": Wrapper("mistral", roots=TEXT_MODEL),
     "kimi_k25": Wrapper("deepseek_v3", aliases={"kimi_k2": "deepseek_v3"}),
     "lfm2_vl": Wrapper("lfm2"),
@@ -112,6 +127,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "mistral3": Wrapper("mistral"),
     "modernvbert": Wrapper("modernbert", roots=TEXT_MODEL),
     "paligemma": Wrapper("gemma", both_ways=True),
+    "paddleocr_vl": Wrapper("paddleocr_vl_text", fixed=True, flat=True, roots=BARE),
     "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_text", fixed=True, roots=THINKER),
     "qwen3_omni_moe_thinker": Wrapper("qwen3_omni_moe_text", fixed=True, roots=THINKER),
     "qwen2_5_omni": Wrapper(
