@@ -258,6 +258,52 @@ def test_tokens_of_a_prompt_of_paligemma_see_each_other_both_ways():
     assert {head.causal for head in heads(plan(from_arrays(*wrapped("llava"))))} == {True}
 
 
+def test_layers_with_a_window_are_refused_where_a_prompt_sees_beyond_it():
+    checkpoint = open_checkpoint(DATA / "gemma2")
+    arrays = {
+        n.replace("model.", "language_model.model."): checkpoint.read(n) for n in checkpoint.names
+    }
+    config = {"model_type": "paligemma", "text_config": checkpoint.config}
+    found = plan(from_arrays(arrays, config))
+    assert [(r.name, "beyond the window" in r.reason) for r in found.refused] == [
+        ("language_model.model.layers.0.self_attn", True)
+    ]
+    assert [(h.window, h.causal) for h in heads(found)] == [(None, False)] * 4
+
+
+def test_draft_layers_beside_a_language_model_are_skipped():
+    for model_type in ("qwen3_5", "qwen2_vl"):
+        arrays, config = wrapped(model_type)
+        arrays["mtp.layers.0.self_attn.q_proj.weight"] = np.ones((2, 2), np.float32)
+        found = plan(from_arrays(arrays, config))
+        assert not found.refused
+        assert (
+            "mtp.layers.*.self_attn.q_proj.weight",
+            "draft layer for multi-token prediction",
+        ) in {(s.name, s.reason) for s in found.skipped}
+
+
+def test_a_method_that_only_the_inner_config_states_is_that_of_the_file():
+    arrays, config = wrapped("kimi_k25", quantization_config={"quant_method": "compressed-tensors"})
+    golden = SAVED["kimi_k25"]["golden"]
+    name = "language_model.model.layers.1.mlp.down_proj.weight"
+    del arrays[name]
+    arrays[f"{name}_packed"] = np.ones((2, 2), np.int32)
+    found = plan(from_arrays(arrays, config))
+    same(found, plan(open_checkpoint(DATA / golden)))
+    del config["text_config"]["quantization_config"]
+    with pytest.raises(UnsupportedError, match="weight_packed belongs to quantised weights"):
+        plan(from_arrays(arrays, config))
+
+
+def test_an_encoder_and_a_decoder_may_be_inside():
+    checkpoint = open_checkpoint(DATA / "t5__decoder")
+    arrays = {f"language_model.{n}": checkpoint.read(n) for n in checkpoint.names}
+    found = plan(from_arrays(arrays, {"model_type": "blip-2", "text_config": checkpoint.config}))
+    same(found, plan(checkpoint))
+    assert not found.refused
+
+
 # --- rotations by time, height and width, and layers on images -----------------------------------
 
 

@@ -27,6 +27,7 @@ class LayerPlan:
         heads: reads the weights and yields (head, kv_head, Head). Heads of one kv head follow each
             other and share the same key `BallImage`; weights are read one head at a time.
         tensors: names of the tensors that `heads` reads.
+        window: number of keys that a query sees, or None for all.
     """
 
     module: str
@@ -37,6 +38,7 @@ class LayerPlan:
     heads: Callable[[], Iterator[tuple[int, int, Head]]] = field(repr=False)
     embedding: EmbeddingInput | None = field(default=None, repr=False)
     tensors: tuple[str, ...] = field(default=(), repr=False)
+    window: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
-from dispersion.architectures.quantised import refuse_methods
+from dispersion.architectures.quantised import refuse_methods, refuse_nested_methods
 from dispersion.architectures.towers import inner_type, language_model, with_the_rest
 from dispersion.architectures.wrappers import WRAPPERS
 from dispersion.checkpoint.text import shown
@@ -162,13 +162,12 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
         ArgumentError: a layer asked for does not exist.
     """
     family = _find(checkpoint)
-    refuse_methods(checkpoint)
     wrapper = WRAPPERS.get(checkpoint.config.get("model_type", ""))
     if wrapper is None:
+        refuse_methods(checkpoint)
         return family.read(checkpoint, layers)
     inner = language_model(checkpoint, wrapper)
-    if inner.config["quantization_config"] is not checkpoint.config.get("quantization_config"):
-        refuse_methods(inner)
+    refuse_nested_methods(checkpoint, inner)
     return with_the_rest(family.read(inner, layers), checkpoint, inner, wrapper)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dispersion.checkpoint import Checkpoint
     from dispersion.head import Head
 
+BEYOND = "tokens of a prompt see each other both ways, also beyond the window of this layer"
 TOWER = "tower for images or sound, not part of the language model"
 _TOWER = re.compile(
     r"(?:thinker\.)?(?:model\.)?"
@@ -38,6 +39,7 @@ _TOWER = re.compile(
     r"|(?:layerwise|spatial)_projectors|diffusion_head|latent_\w+_factor|talker|token2wav|code2wav)(?:\..+)?"
 )
 _HEAD = re.compile(r"(?:thinker\.)?(?:model\.)?(?:lm_head|embed_out)\..+")
+_DRAFT = re.compile(r"(?:.+\.)?mtp(?:\..+|_.+)")
 _NUMBERED = re.compile(r"\.\d+\.")
 
 
@@ -78,14 +80,20 @@ def language_model(checkpoint: Checkpoint, wrapper: Wrapper) -> Checkpoint:
 
 
 def _within(name: str, root: str) -> bool:
-    return name.startswith(root) and not _TOWER.fullmatch(name) and not _HEAD.fullmatch(name)
+    return name.startswith(root) and _beside(name) is None
+
+
+def _beside(name: str) -> str | None:
+    """Why a tensor is none of the language model's layers; None where it may be."""
+    ways = ((_TOWER, TOWER), (_HEAD, ledger.HEAD), (_DRAFT, ledger.DRAFT))
+    return next((why for pattern, why in ways if pattern.fullmatch(name)), None)
 
 
 def _root(checkpoint: Checkpoint, wrapper: Wrapper) -> str:
     """What names of the language model begin with, of the ways in which files spell it."""
     found: dict[str, str] = {}
     for name in checkpoint.names:
-        if _TOWER.fullmatch(name) or _HEAD.fullmatch(name) or not _NUMBERED.search(name):
+        if _beside(name) is not None or not _NUMBERED.search(name):
             continue
         spelled = next((root for root in wrapper.roots if name.startswith(root)), None)
         if spelled is not None:
@@ -115,17 +123,16 @@ def with_the_rest(found: Plan, checkpoint: Checkpoint, inner: Checkpoint, wrappe
     refused: dict[str, str] = {}
     for name in _outside(checkpoint, inner):
         starred = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
-        if _TOWER.fullmatch(name):
-            skipped[starred, TOWER] += 1
-        elif _HEAD.fullmatch(name):
-            skipped[starred, ledger.HEAD] += 1
+        if why := _beside(name):
+            skipped[starred, why] += 1
         elif module := ledger.attention_module(starred):
             refused.setdefault(module, "attention outside the supported layers")
         else:
             skipped[starred, ledger.OTHER] += 1
     layers = found.layers
     if wrapper.both_ways:
-        layers = tuple(_both_ways(layer) for layer in layers)
+        refused |= {layer.module: BEYOND for layer in layers if layer.window is not None}
+        layers = tuple(_both_ways(layer) for layer in layers if layer.window is None)
     return replace(
         found,
         model={**found.model, "model_type": checkpoint.config["model_type"]},
