@@ -35,7 +35,8 @@ def language(golden):
     checkpoint = open_checkpoint(DATA / golden)
     stem = stem_of(checkpoint.names)
     config = checkpoint.config
-    parts = [""] if "vision_config" not in config else ["layers.", "embed_tokens.", "norm."]
+    towers = {"vision_config", "audio_config"} & set(config)
+    parts = [""] if not towers else ["layers.", "embed_tokens.", "norm."]
     own = [n for n in checkpoint.names if n.startswith(tuple(stem + part for part in parts))]
     text = config.get("text_config", config)
     return {n.removeprefix(stem): checkpoint.read(n) for n in own}, text

@@ -1627,6 +1627,19 @@ FAMILIES += tuple(
             qk_norm="headwise",
         ),
         Family(
+            "voxtral_realtime",
+            "VoxtralRealtime",
+            lambda s: {
+                "text_config": decoder(s, head_dim=s.head_dim, sliding_window=s.window, **few(s))
+                | {"model_type": "voxtral_realtime_text"},
+                "audio_config": {"hidden_size": 4, "intermediate_size": 2, "num_hidden_layers": 1}
+                | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4}
+                | {"num_mel_bins": 2},
+                "downsample_factor": 1,
+            },
+            dtype=torch.float16,
+        ),
+        Family(
             "aria",
             "Aria",
             lambda s: beside(

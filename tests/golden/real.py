@@ -503,7 +503,9 @@ class Real:
                 self.model(input_ids=torch.ones(1, n, dtype=torch.long))
             else:
                 size = self.model.get_input_embeddings().embedding_dim
-                self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype))
+                delayed = self.kind == "voxtral_realtime_text"
+                delay = {"t_cond": torch.zeros(1, 1, size, dtype=self.dtype)} if delayed else {}
+                self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype), **delay)
         called = self.attending
         if self.kind == "mllama_text_model":  # text passes over layers that look at images
             called = [layer for layer in called if not self.crosses(layer)]

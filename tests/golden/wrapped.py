@@ -40,6 +40,7 @@ WITHIN = {
     "glm_ocr_text": "glm_ocr",
     "mllama_text_model": "mllama",
     "qwen2_5_omni_text": "qwen2_5_omni_thinker",
+    "voxtral_realtime_text": "voxtral_realtime",
     "qwen2_vl_text": "qwen2_vl",
     "qwen3_omni_moe_text": "qwen3_omni_moe_thinker",
     "qwen3_vl_moe_text": "qwen3_vl_moe",
@@ -108,8 +109,9 @@ def check_class(model: Any, config: Any, model_type: str) -> None:
     """See to it that the language model is the one that its config makes alone."""
     bare = getattr(model, "model", model)
     name = "text_model" if hasattr(bare, "text_model") else "language_model"
-    if WRAPPERS[model_type].fixed or not hasattr(bare, name):
-        return  # its class has no other, or is not wrapped here
+    own = WRAPPERS[model_type].fixed or model_type == "voxtral_realtime"
+    if own or not hasattr(bare, name):
+        return  # it has a class of its own, or is not wrapped here
     held = getattr(bare, name)
     with torch.device("meta"):
         alone = AutoModel.from_config(config.text_config)

@@ -138,6 +138,7 @@ NAMES = (
     "t5",
     "vaultgemma",
     "vit",
+    "voxtral_realtime_text",
     "whisper",
 )
 """Files of this folder that hold a family each."""

@@ -65,6 +65,7 @@ _CLASSES = {
     "smollm3": (2048, 36, 16),
     "stablelm": (2560, 32, 32),
     "step3p5": (4096, 45, 64),
+    "voxtral_realtime_text": (4096, 32, 32),
 }
 
 SIZES: dict[str, dict[str, int]] = {

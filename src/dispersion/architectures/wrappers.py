@@ -56,6 +56,17 @@ _VOXTRAL = {
     "rope_theta": 1e8,
     "head_dim": 128,
 }
+_REALTIME = {
+    "hidden_size": 3072,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6,
+    "head_dim": 128,
+    "sliding_window": 8192,
+}
 _GLM_ASR = {
     "hidden_size": 2048,
     "num_hidden_layers": 28,
@@ -138,5 +149,6 @@ WRAPPERS: dict[str, Wrapper] = {
     ),
     "step3p7": Wrapper("step3p5", fixed=True, roots=BARE),
     "shieldgemma2": Wrapper("gemma3_text"),
+    "voxtral_realtime": Wrapper("voxtral_realtime_text", absent=_REALTIME),
     "voxtral": Wrapper("llama", absent=_VOXTRAL),
 }
