@@ -21,8 +21,9 @@ DATA = Path(__file__).parent / "data"
 RECORD = json.loads((DATA / "wrapped.json").read_text())
 SAVED = RECORD["wrapped"]
 EMBEDDINGS = ("embed_tokens.weight", "embeddings.tok_embeddings.weight")
-# Their towers come from libraries that make no tiny ones, or their defaults cannot be built.
-NOT_BUILT = {"gemma3n", "perception_lm", "qwen3_omni_moe"}
+# Their towers come from libraries that make no tiny ones, their defaults cannot be built, or their
+# code is elsewhere.
+NOT_BUILT = {"gemma3n", "internvl_chat", "perception_lm", "qwen3_omni_moe"}
 
 
 def stem_of(names):
@@ -229,6 +230,22 @@ def test_a_name_that_its_class_ignores_is_ignored_and_older_names_are_known():
     for outer, older in (("exaone4_5", "exaone4_5_text"), ("kimi_k25", "kimi_k2")):
         golden = plan(open_checkpoint(DATA / SAVED[outer]["golden"]))
         same(plan(from_arrays(*wrapped(outer, model_type=older))), golden)
+
+
+@pytest.mark.parametrize("inner", ["llama", "qwen2"])
+def test_the_class_of_the_language_model_decides_in_older_internvl(inner):
+    checkpoint = open_checkpoint(DATA / inner)
+    arrays = {f"language_model.{n}": checkpoint.read(n) for n in checkpoint.names}
+    arrays["vision_model.encoder.layers.0.attn.qkv.weight"] = np.ones((2, 2), np.float32)
+    arrays["mlp1.1.weight"] = np.ones((2, 2), np.float32)
+    config = {"model_type": "internvl_chat", "llm_config": checkpoint.config}
+    found = plan(from_arrays(arrays, config))
+    same(found, plan(checkpoint))
+    assert not found.refused
+    for classes in (["InternLM2ForCausalLM"], ["MixtralForCausalLM"], [], None, [3], "Llama"):
+        text = checkpoint.config | {"architectures": classes}
+        with pytest.raises(UnsupportedError, match=r"architectures of llm_config in config\.json"):
+            plan(from_arrays(arrays, config | {"llm_config": text}))
 
 
 def test_a_silent_config_is_that_of_its_class():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dispersion.architectures import ledger
 from dispersion.architectures.text_sizes import SIZES
 from dispersion.checkpoint.text import shown
-from dispersion.errors import CheckpointError
+from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.results import Refused, Skipped
 
 if TYPE_CHECKING:
@@ -48,16 +48,32 @@ def inner_type(config: Mapping[str, Any], wrapper: Wrapper) -> str:
 
     Raises:
         CheckpointError: its config is no object, or its model_type no name.
+        UnsupportedError: it is of a class that is not supported.
     """
     inner = _inner(config, wrapper)
     if wrapper.fixed:
         return wrapper.inner
+    if wrapper.classes:
+        return _by_class(inner, wrapper)
     kind = inner.get("model_type", wrapper.inner)
     if not isinstance(kind, str):
         where = ".".join(wrapper.keys)
         msg = f"model_type of {where} in config.json must be a name. Got {shown(repr(kind))}."
         raise CheckpointError(msg)
     return wrapper.aliases.get(kind, kind)
+
+
+def _by_class(inner: Mapping[str, Any], wrapper: Wrapper) -> str:
+    classes = inner.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes else None
+    if not isinstance(first, str) or first not in wrapper.classes:
+        where = ".".join(wrapper.keys)
+        msg = (
+            f"architectures of {where} in config.json must begin with one of "
+            f"{', '.join(wrapper.classes)}. Got {shown(repr(classes))}: not supported."
+        )
+        raise UnsupportedError(msg)
+    return wrapper.classes[first]
 
 
 def language_model(checkpoint: Checkpoint, wrapper: Wrapper) -> Checkpoint:

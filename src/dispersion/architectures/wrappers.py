@@ -1,6 +1,7 @@
 """Models with images or sound, by model_type: where their language model lies in config and file.
 
-Read off transformers' configuration classes and the names under which its models are saved.
+Read off transformers' configuration classes and the names under which its models are saved, but for
+the one that says so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Wrapper:
         roots: what names of the language model's tensors begin with, in files of several versions.
         aliases: what an inner config may call a model_type.
         absent: values of absent keys of the inner config, where they are not those of its class.
+        classes: model_type by the class that an inner config names first, where that decides.
         both_ways: whether tokens of a prompt see later ones too.
     """
 
@@ -40,6 +42,7 @@ class Wrapper:
     roots: tuple[str, ...] = BESIDE
     aliases: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, Any] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)
     both_ways: bool = False
 
 
@@ -132,6 +135,12 @@ WRAPPERS: dict[str, Wrapper] = {
     "granite_docling": Wrapper("granite", fixed=True, roots=TEXT_MODEL, absent=_DOCLING),
     "hunyuan_vl": Wrapper("hunyuan_vl_text", fixed=True, flat=True, roots=BARE),
     "idefics2": Wrapper("mistral", roots=TEXT_MODEL),
+    # Its own code, which is none of transformers', holds these classes of transformers.
+    "internvl_chat": Wrapper(
+        "qwen2",
+        keys=("llm_config",),
+        classes={"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"},
+    ),
     "kimi_k25": Wrapper("deepseek_v3", aliases={"kimi_k2": "deepseek_v3"}),
     "lfm2_vl": Wrapper("lfm2"),
     "lfm3_vl": Wrapper("lfm3"),
