@@ -20,7 +20,7 @@ from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
 DATA = Path(__file__).parent / "data"
 RECORD = json.loads((DATA / "wrapped.json").read_text())
 SAVED = RECORD["wrapped"]
-EMBEDDINGS = ("embed_tokens.weight", "embeddings.tok_embeddings.weight")
+EMBEDDINGS = ("embed_tokens.weight", "embeddings.tok_embeddings.weight", "wte.embedding")
 # Their towers come from libraries that make no tiny ones, their defaults cannot be built, or their
 # code is elsewhere.
 NOT_BUILT = {"gemma3n", "internvl_chat", "perception_lm", "qwen3_omni_moe"}
@@ -36,8 +36,8 @@ def language(golden):
     checkpoint = open_checkpoint(DATA / golden)
     stem = stem_of(checkpoint.names)
     config = checkpoint.config
-    towers = {"vision_config", "audio_config"} & set(config)
-    parts = [""] if not towers else ["layers.", "embed_tokens.", "norm."]
+    mixed = stem == "model." and {"vision_config", "audio_config"} & set(config)
+    parts = ["layers.", "embed_tokens.", "norm."] if mixed else [""]
     own = [n for n in checkpoint.names if n.startswith(tuple(stem + part for part in parts))]
     text = config.get("text_config", config)
     return {n.removeprefix(stem): checkpoint.read(n) for n in own}, text
@@ -342,11 +342,35 @@ def changed(name, changes):
         ("ernie4_5_vl_moe", {"rope_parameters": {"rope_type": "linear", "factor": 2}}, "linear"),
         ("ernie4_5_vl_moe", {"rope_parameters": {"mrope_section": [2, 1, 1]}}, "mrope_section"),
         ("ernie4_5_vl_moe", {"rope_parameters": {"mrope_section": 4}}, "mrope_section"),
+        ("molmo2", {"qk_norm_type": "olmo"}, "qk_norm_type='olmo'"),
+        ("molmo2", {"norm_after": True}, "norm_after"),
+        (
+            "molmo2",
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0}, "rope_scaling_layers": [1]},
+            "rope_scaling_layers.*every layer",
+        ),
     ],
 )
 def test_what_turns_text_otherwise_is_refused(name, changes, words):
     with pytest.raises(UnsupportedError, match=words):
         changed(name, changes)
+
+
+def test_older_names_of_keys_are_known():
+    arrays, config = wrapped("molmo2")
+    text = dict(config["text_config"])
+    older = {"qkv_bias": text.pop("attention_bias"), "layer_norm_eps": text.pop("rms_norm_eps")}
+    golden = plan(open_checkpoint(DATA / "molmo2"))
+    assert older["qkv_bias"] is True
+    same(plan(from_arrays(arrays, config | {"text_config": text | older})), golden)
+    with pytest.raises(CheckpointError, match=r"layer_norm_eps.*must agree with rms_norm_eps"):
+        changed("molmo2", {"layer_norm_eps": 0.5})
+    arrays, config = wrapped("hunyuan_vl")
+    text = dict(config["text_config"])
+    text["attention_head_dim"] = text.pop("head_dim")
+    rope = text["rope_parameters"] | {"rope_type": "xdrope"}
+    found = plan(from_arrays(arrays, config | {"text_config": text | {"rope_parameters": rope}}))
+    same(found, plan(open_checkpoint(DATA / "hunyuan_vl")))
 
 
 def test_sections_do_not_matter_for_text():
@@ -389,7 +413,16 @@ def test_a_layer_on_images_of_another_place_does_not_fit_the_file():
 
 
 STRANGE = [None, -1, 0, 1.5, 2**70, float("nan"), "x", [], [None], {}, {"a": 1}, True]
-HOSTILE = ["ernie4_5_vl_moe", "glm4v", "mllama", "qwen2_5_omni", "qwen2_vl", "voxtral"]
+HOSTILE = [
+    "ernie4_5_vl_moe",
+    "glm4v",
+    "hunyuan_vl",
+    "molmo2",
+    "mllama",
+    "qwen2_5_omni",
+    "qwen2_vl",
+    "voxtral",
+]
 
 
 def altered(config):

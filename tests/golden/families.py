@@ -1640,6 +1640,29 @@ FAMILIES += tuple(
             dtype=torch.float16,
         ),
         Family(
+            "molmo2",
+            "Molmo2",
+            lambda s: beside(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    attention_bias=True,
+                    additional_vocab_size=2,
+                    tie_word_embeddings=False,
+                ),
+                {"hidden_size": 4, "intermediate_size": 2, "num_hidden_layers": 1}
+                | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4}
+                | {"image_size": [4, 4], "patch_size": 2, "num_channels": 1}
+                | {"num_position_embeddings": 4},
+                adapter_config={"vision_feature_layer": [-1], "hidden_size": 4}
+                | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4}
+                | {"intermediate_size": 2, "text_hidden_size": s.hidden},
+                tie_word_embeddings=False,
+            ),
+            qk_norm="headwise",
+            dtype=torch.float16,
+        ),
+        Family(
             "aria",
             "Aria",
             lambda s: beside(

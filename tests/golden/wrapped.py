@@ -39,6 +39,7 @@ WITHIN = {
     "glm4v_text": "glm4v",
     "glm_ocr_text": "glm_ocr",
     "mllama_text_model": "mllama",
+    "molmo2_text": "molmo2",
     "qwen2_5_omni_text": "qwen2_5_omni_thinker",
     "voxtral_realtime_text": "voxtral_realtime",
     "qwen2_vl_text": "qwen2_vl",
@@ -46,7 +47,9 @@ WITHIN = {
     "qwen3_vl_moe_text": "qwen3_vl_moe",
     "qwen3_vl_text": "qwen3_vl",
 }
-EMBEDDING = re.compile(r"(.*\.|)(?:embed_tokens|embeddings\.tok_embeddings)\.weight")
+EMBEDDING = re.compile(
+    r"(.*\.|)(?:(?:embed_tokens|embeddings\.tok_embeddings)\.weight|wte\.embedding)"
+)
 ATTENTION = re.compile(r"attn|attention|input_layernorm|embed_tokens")
 PARTS = ("layers.", "embed_tokens.", "norm.")
 # They save the layers of their language model under names of other towers' layers.

@@ -99,6 +99,7 @@ NAMES = (
     "mixtral",
     "mllama_text_model",
     "modernbert",
+    "molmo2_text",
     "mpt",
     "muse_glimmer_text",
     "muse_spark_text",

@@ -42,6 +42,7 @@ _CLASSES = {
     "mixtral": (4096, 32, 32),
     "mllama_text_model": (4096, 40, 32),
     "modernbert": (768, 22, 12),
+    "molmo2_text": (4096, 36, 32),
     "muse_glimmer_text": (6656, 52, 32),
     "muse_spark_text": (8192, 62, 128),
     "olmo": (4096, 32, 32),

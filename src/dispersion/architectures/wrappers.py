@@ -147,6 +147,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "mistral3": Wrapper("mistral"),
     "modernvbert": Wrapper("modernbert", roots=TEXT_MODEL),
     "paligemma": Wrapper("gemma", both_ways=True),
+    "molmo2": Wrapper("molmo2_text", fixed=True, roots=("model.transformer.", "transformer.")),
     "paddleocr_vl": Wrapper("paddleocr_vl_text", fixed=True, flat=True, roots=BARE),
     "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_text", fixed=True, roots=THINKER),
     "qwen3_omni_moe_thinker": Wrapper("qwen3_omni_moe_text", fixed=True, roots=THINKER),
