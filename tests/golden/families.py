@@ -1663,6 +1663,17 @@ FAMILIES += tuple(
             dtype=torch.float16,
         ),
         Family(
+            "gemma4_unified",
+            "Gemma4Unified",
+            lambda s: {
+                "text_config": {k: v for k, v in gemma4(s).items() if "per_layer" not in k},
+                "vision_config": {"patch_size": 2, "pooling_kernel_size": 1, "mm_embed_dim": 4}
+                | {"mm_posemb_size": 4, "output_proj_dims": 4},
+            },
+            qk_norm="headwise",
+            dtype=torch.float16,
+        ),
+        Family(
             "aria",
             "Aria",
             lambda s: beside(

@@ -50,7 +50,7 @@ WITHIN = {
 EMBEDDING = re.compile(
     r"(.*\.|)(?:(?:embed_tokens|embeddings\.tok_embeddings)\.weight|wte\.embedding)"
 )
-ATTENTION = re.compile(r"attn|attention|input_layernorm|embed_tokens")
+ATTENTION = re.compile(r"attn|attention|input_layernorm|embed_tokens\.")
 PARTS = ("layers.", "embed_tokens.", "norm.")
 # They save the layers of their language model under names of other towers' layers.
 ODD = ("kimi_k25", "qianfan_ocr")

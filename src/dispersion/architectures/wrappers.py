@@ -131,6 +131,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", fixed=True, roots=BARE),
     "exaone4_5": Wrapper("exaone4", aliases={"exaone4_5_text": "exaone4"}),
     "fuyu": Wrapper("persimmon"),
+    "gemma4_unified": Wrapper("gemma4_text", fixed=True, absent={"sliding_window": 1024}),
     "glmasr": Wrapper("llama", absent=_GLM_ASR),
     "granite_docling": Wrapper("granite", fixed=True, roots=TEXT_MODEL, absent=_DOCLING),
     "hunyuan_vl": Wrapper("hunyuan_vl_text", fixed=True, flat=True, roots=BARE),
