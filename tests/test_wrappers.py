@@ -356,6 +356,29 @@ def test_what_turns_text_otherwise_is_refused(name, changes, words):
         changed(name, changes)
 
 
+def test_layers_whose_keys_are_picked_are_refused():
+    arrays, config = wrapped("minimax_m3_vl")
+    full, sparse = "full_attention", "minimax_m3_sparse"
+    module = f"{SAVED['minimax_m3_vl']['stem']}layers.{{}}.self_attn"
+    indexer = f"{module.format(1)}.index_q_proj.weight"
+    golden = heads(plan(open_checkpoint(DATA / "minimax_m3_vl")))
+    older = {"layer_types": None, "sparse_attention_config": {"sparse_attention_freq": [0, 1]}}
+    for changes, more in (
+        ({"layer_types": [full, sparse]}, {}),
+        ({"layer_types": [full, sparse]}, {indexer: np.ones((2, 2), np.float32)}),
+        (older, {indexer: np.ones((2, 2), np.float32)}),
+    ):
+        stated = config | {"text_config": config["text_config"] | changes}
+        found = plan(from_arrays(arrays | more, stated))
+        assert [(r.name, "picks" in r.reason) for r in found.refused] == [(module.format(1), True)]
+        assert len(heads(found)) == len(golden) // 2
+    found = plan(from_arrays(arrays | {indexer: np.ones((2, 2), np.float32)}, config))
+    assert [(r.name, "not known" in r.reason) for r in found.refused] == [(module.format(1), True)]
+    for types, error in (([full], CheckpointError), ([full, "conv"], UnsupportedError)):
+        with pytest.raises(error, match="layer_types"):
+            changed("minimax_m3_vl", {"layer_types": types})
+
+
 def test_older_names_of_keys_are_known():
     arrays, config = wrapped("molmo2")
     text = dict(config["text_config"])
@@ -413,16 +436,8 @@ def test_a_layer_on_images_of_another_place_does_not_fit_the_file():
 
 
 STRANGE = [None, -1, 0, 1.5, 2**70, float("nan"), "x", [], [None], {}, {"a": 1}, True]
-HOSTILE = [
-    "ernie4_5_vl_moe",
-    "glm4v",
-    "hunyuan_vl",
-    "molmo2",
-    "mllama",
-    "qwen2_5_omni",
-    "qwen2_vl",
-    "voxtral",
-]
+HOSTILE = ["ernie4_5_vl_moe", "glm4v", "hunyuan_vl", "minimax_m3_vl", "mllama"]
+HOSTILE += ["molmo2", "qwen2_5_omni", "qwen2_vl", "voxtral"]
 
 
 def altered(config):

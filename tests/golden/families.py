@@ -1787,6 +1787,28 @@ FAMILIES += tuple(
     )
 )
 
+FAMILIES += (
+    Family(
+        "minimax_m3_vl",
+        "MiniMaxM3VL",
+        lambda s: beside(
+            experts(
+                decoder(s, head_dim=s.head_dim, **few(s), num_local_experts=2),
+                intermediate_size=2,
+                shared_intermediate_size=2,
+                dense_intermediate_size=2,
+            ),
+            SIGLIP | {"num_channels": 1, "spatial_merge_size": 1, "temporal_patch_size": 1},
+            projector_hidden_size=4,
+        ),
+        qk_norm="headwise",
+        gain_offset=1.0,
+        head="Model",  # that with a head has another name
+        lengths=SHORTER,
+        dtype=torch.float16,
+    ),
+)
+
 
 def randomise(model: nn.Module, gain_offset: float, size: Size, generator: torch.Generator) -> None:
     """Give every parameter a telling value: the usual ones and zeros hide mistakes."""

@@ -38,6 +38,7 @@ WITHIN = {
     "glm4v_moe_text": "glm4v_moe",
     "glm4v_text": "glm4v",
     "glm_ocr_text": "glm_ocr",
+    "minimax_m3_vl_text": "minimax_m3_vl",
     "mllama_text_model": "mllama",
     "molmo2_text": "molmo2",
     "qwen2_5_omni_text": "qwen2_5_omni_thinker",

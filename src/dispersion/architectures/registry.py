@@ -93,6 +93,7 @@ NAMES = (
     "minicpm3",
     "minimax",
     "minimax_m2",
+    "minimax_m3_vl_text",
     "ministral3",
     "mistral",
     "mistral4",

@@ -36,6 +36,7 @@ _CLASSES = {
     "lfm3": (2048, 24, 16),
     "llama": (4096, 32, 32),
     "llama4_text": (5120, 48, 40),
+    "minimax_m3_vl_text": (6144, 60, 64),
     "ministral3": (4096, 34, 32),
     "mistral": (4096, 32, 32),
     "mistral4": (4096, 36, 32),

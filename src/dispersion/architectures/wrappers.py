@@ -96,6 +96,7 @@ _FIXED = {
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "llama4": "llama4_text",
+    "minimax_m3_vl": "minimax_m3_vl_text",
     "mllama": "mllama_text_model",
     "muse_glimmer": "muse_glimmer_text",
     "muse_spark": "muse_spark_text",
