@@ -440,9 +440,9 @@ BAD_CONFIGS = {
     ),
     "family": ({"model_type": "lama"}, UnsupportedError, "lama.*Nearest: .*llama.*families"),
     "nested": (
-        {"model_type": "llava", "text_config": {"model_type": "llama"}},
+        {"model_type": "llavish", "text_config": {"model_type": "llama"}},
         UnsupportedError,
-        "llava.*nested in text_config.*families",
+        "llavish.*nested in text_config.*families",
     ),
     "no type": ({"model_type": ...}, CheckpointError, "model_type"),
     "class": (

@@ -105,11 +105,20 @@ def run_families() -> None:
     """Print the supported model families and the bundled checkpoints."""
     from dispersion import demo
     from dispersion.architectures import families
+    from dispersion.architectures.wrappers import WRAPPERS
 
-    known = {", ".join(family.model_types): family.notes for family in families()}
+    known = {
+        ", ".join(kind for kind in family.model_types if kind not in WRAPPERS): family.notes
+        for family in families()
+    }
+    held: dict[str, list[str]] = {}
+    for outer in sorted(WRAPPERS):
+        held.setdefault(WRAPPERS[outer].inner, []).append(outer)
     bundled = {DEMO + name: demo.about(name) for name in demo.names()}
     click.echo("Model families, by model_type in config.json")
     _list(known)
+    click.echo("\nModels with images or sound, by the language model held where they name no other")
+    _list({inner: ", ".join(held[inner]) for inner in sorted(held)})
     click.echo("\nBundled checkpoints, for `dispersion check`")
     _list(bundled)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numbering import numbers
-from real import Real, all_float64, last_row, probabilities
+from real import Real, all_float64, last_row, probabilities, unit
 from replay import visible
 
 from dispersion import witness
@@ -140,9 +140,9 @@ def missed(folder: Path, layer: int, head: Head, states: NDArray[np.float64]) ->
         return 0.0
     states = states / getattr(real.config, "attention_in_multiplier", 1.0)
     if (other := real.key_norm(layer)) is not None:
-        return max(
-            missed_by(other, reach.of_keys, states[:-1]), missed_by(norm, reach, states[-1:])
-        )
+        # Any state makes keys where no norm stands in front of them.
+        keys = 0.0 if other is unit else missed_by(other, reach.of_keys, states[:-1])
+        return max(keys, missed_by(norm, reach, states[-1:]))
     return missed_by(norm, reach, states, real.through(layer))
 
 

@@ -21,7 +21,10 @@ ernie4_5_moe exaone4 exaone_moe falcon_h1 flex_olmo flint gemma3n_text gemma4_te
 glm4_moe granite_swa granitemoe granitemoe_swa granitemoehybrid granitemoeshared helium hy_v3
 kolibri1 laguna lara_mini lfm2 lfm2_moe lfm3 mimo_v2_flash minimax minimax_m2 muse_glimmer_text
 muse_spark_text olmo_hybrid openai_privacy_filter qwen3_5_moe_text qwen3_5_text qwen3_next
-recurrent_gemma seed_oss solar_open step3p5 vaultgemma"""
+recurrent_gemma seed_oss solar_open step3p5 vaultgemma
+ernie4_5_vl_moe_text glm4v_moe_text glm_ocr_text mllama_text_model qwen3_omni_moe_text
+qwen3_vl_moe_text qwen3_vl_text emu3_text_model minimax_m3_vl_text
+voxtral_realtime_text"""
 BIASES = ("attention_bias", "use_bias")
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps")
 

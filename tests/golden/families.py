@@ -1493,11 +1493,320 @@ FAMILIES += tuple(
         Family(
             "step3p5", "Step3p7Text", step3p5, head="Model", qk_norm="headwise", gain_offset=1.0
         ),
+        Family("emu3_text_model", "Emu3Text", lambda s: decoder(s, head_dim=s.head_dim)),
         Family("vaultgemma", "VaultGemma", gemma2, gain_offset=1.0),
         Family(
             "diffllama", "DiffLlama", lambda s: decoder(s, head_dim=s.head_dim, attention_bias=True)
         ),
     )
+)
+
+
+# Language models beside towers, which are as small as their code allows.
+VISUAL = {"depth": 1, "hidden_size": 8, "num_heads": 1, "intermediate_size": 4, "patch_size": 2}
+VISUAL |= {"in_channels": 1, "temporal_patch_size": 1, "spatial_merge_size": 1}
+
+
+def turning(size: Size, *sections: int, **more: Any) -> dict[str, Any]:
+    """A rotation by time, height and width."""
+    rope = {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": list(sections)}
+    return {"rope_parameters": rope | more}
+
+
+def beside(text: dict[str, Any], vision: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"text_config": text, "vision_config": vision, "tie_word_embeddings": True} | more
+
+
+def spaced(config: dict[str, Any]) -> dict[str, Any]:
+    """The dialect of files on the Hub: no config of its own for the language model."""
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    config |= {k: v for k, v in text.items() if k not in ("model_type", "layer_types", "dtype")}
+    config["rope_theta"] = rope["rope_theta"]
+    config["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    return config
+
+
+FAMILIES += tuple(
+    replace(family, head="ForConditionalGeneration", lengths=SHORTER)
+    for family in (
+        Family(
+            "mistral3",
+            "Mistral3",
+            lambda s: beside(
+                decoder(s, model_type="mistral", head_dim=s.head_dim, sliding_window=s.window),
+                SIGLIP | {"model_type": "pixtral", "num_channels": 1},
+                spatial_merge_size=1,
+            ),
+        ),
+        Family(
+            "idefics3",
+            "Idefics3",
+            lambda s: beside(
+                llama(s, model_type="llama", **few(s)),
+                SIGLIP | {"num_channels": 1},
+                scale_factor=1,
+            ),
+        ),
+        Family(
+            "mllama",
+            "Mllama",
+            lambda s: beside(
+                llama(s, num_hidden_layers=3, cross_attention_layers=[1], **few(s)),
+                SIGLIP
+                | {"attention_heads": 1, "num_global_layers": 1, "vision_output_dim": 16}
+                | {"num_channels": 1, "max_num_tiles": 1, "intermediate_layers_indices": [0]}
+                | {"supported_aspect_ratios": [[1, 1]]},
+            ),
+            dtype=torch.float16,
+            targets=None,
+        ),
+        Family(
+            "qwen2_vl",
+            "Qwen2VL",
+            lambda s: beside(
+                llama(
+                    s,
+                    use_sliding_window=True,
+                    sliding_window=s.window,
+                    max_window_layers=1,
+                    **few(s),
+                    **turning(s, 2, 1, 1),
+                ),
+                {"depth": 1, "embed_dim": 8, "hidden_size": s.few * s.head_dim, "num_heads": 1}
+                | {"in_channels": 1, "mlp_ratio": 1, "patch_size": 2, "spatial_merge_size": 1},
+            ),
+            rewrite=spaced,
+        ),
+        Family(
+            "qwen3_vl",
+            "Qwen3VL",
+            lambda s: beside(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    attention_bias=True,
+                    **turning(s, 2, 1, 1, mrope_interleaved=True),
+                ),
+                VISUAL
+                | {"out_hidden_size": s.hidden, "deepstack_visual_indexes": []}
+                | {"num_position_embeddings": 4},
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "qwen3_omni_moe_thinker",
+            "Qwen3OmniMoeThinker",
+            lambda s: beside(
+                experts(
+                    decoder(
+                        s,
+                        head_dim=s.head_dim,
+                        **few(s),
+                        **turning(s, 2, 1, 1, mrope_interleaved=True),
+                    )
+                ),
+                VISUAL
+                | {"out_hidden_size": s.few * s.head_dim, "deepstack_visual_indexes": []}
+                | {"num_position_embeddings": 4},
+                audio_config={"d_model": 4, "encoder_layers": 1, "encoder_attention_heads": 1}
+                | {"encoder_ffn_dim": 2, "output_dim": s.few * s.head_dim, "num_mel_bins": 8}
+                | {"max_source_positions": 4, "downsample_hidden_size": 2},
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "qwen3_vl_moe",
+            "Qwen3VLMoe",
+            lambda s: beside(
+                experts(llama(s, **few(s), **turning(s, 2, 1, 1, mrope_interleaved=True))),
+                VISUAL
+                | {"out_hidden_size": s.few * s.head_dim, "deepstack_visual_indexes": []}
+                | {"num_position_embeddings": 4},
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "voxtral_realtime",
+            "VoxtralRealtime",
+            lambda s: {
+                "text_config": decoder(s, head_dim=s.head_dim, sliding_window=s.window, **few(s))
+                | {"model_type": "voxtral_realtime_text"},
+                "audio_config": {"hidden_size": 4, "intermediate_size": 2, "num_hidden_layers": 1}
+                | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4}
+                | {"num_mel_bins": 2},
+                "downsample_factor": 1,
+            },
+            dtype=torch.float16,
+        ),
+        Family(
+            "molmo2",
+            "Molmo2",
+            lambda s: beside(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    attention_bias=True,
+                    additional_vocab_size=2,
+                    tie_word_embeddings=False,
+                ),
+                {"hidden_size": 4, "intermediate_size": 2, "num_hidden_layers": 1}
+                | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4}
+                | {"image_size": [4, 4], "patch_size": 2, "num_channels": 1}
+                | {"num_position_embeddings": 4},
+                adapter_config={"vision_feature_layer": [-1], "hidden_size": 4}
+                | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4}
+                | {"intermediate_size": 2, "text_hidden_size": s.hidden},
+                tie_word_embeddings=False,
+            ),
+            qk_norm="headwise",
+            dtype=torch.float16,
+        ),
+        Family(
+            "gemma4_unified",
+            "Gemma4Unified",
+            lambda s: {
+                "text_config": {k: v for k, v in gemma4(s).items() if "per_layer" not in k},
+                "vision_config": {"patch_size": 2, "pooling_kernel_size": 1, "mm_embed_dim": 4}
+                | {"mm_posemb_size": 4, "output_proj_dims": 4},
+            },
+            qk_norm="headwise",
+            dtype=torch.float16,
+        ),
+        Family(
+            "aria",
+            "Aria",
+            lambda s: beside(
+                llama(s, moe_num_experts=2, moe_topk=1, moe_num_shared_experts=1, **few(s)),
+                {"model_type": "idefics3_vision"}
+                | SIGLIP
+                | {"num_channels": 1, "hidden_size": 4, "intermediate_size": 2},
+                projector_patch_to_query_dict={4: 2},
+            ),
+        ),
+        Family(
+            "granite_docling",
+            "GraniteDocling",
+            lambda s: beside(
+                granite(s) | few(s),
+                SIGLIP
+                | {"num_channels": 1, "scale_factor": 1, "out_hidden_size": s.few * s.head_dim}
+                | {"hidden_size": 4, "use_fine_route": False},
+            ),
+            dtype=torch.float16,
+        ),
+        Family(
+            "paddleocr_vl",
+            "PaddleOCRVL",
+            lambda s: beside(
+                decoder(s, head_dim=s.head_dim, use_bias=True, **few(s), **turning(s, 2, 1, 1)),
+                SIGLIP | {"num_channels": 1, "spatial_merge_size": 1, "hidden_size": 4},
+            ),
+        ),
+        Family(
+            "hunyuan_vl",
+            "HunYuanVL",
+            lambda s: beside(
+                decoder(
+                    s,
+                    head_dim=s.head_dim,
+                    num_attention_heads=2,
+                    num_key_value_heads=1,
+                    **turning(s, 1, 1, 1, 1, rope_type="dynamic", alpha=100.0, factor=1.0),
+                ),
+                {"hidden_size": 8, "intermediate_size": 2, "num_hidden_layers": 1}
+                | {"num_attention_heads": 1, "num_channels": 1, "patch_size": 2}
+                | {"spatial_merge_size": 1, "out_hidden_size": s.hidden}
+                | {"max_image_size": 4, "min_image_size": 2},
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "qwen2_5_omni_thinker",
+            "Qwen2_5OmniThinker",
+            lambda s: beside(
+                decoder(s, head_dim=s.head_dim, **few(s), **turning(s, 2, 1, 1)),
+                VISUAL | {"out_hidden_size": s.few * s.head_dim, "fullatt_block_indexes": [0]},
+                audio_config={"d_model": 4, "encoder_layers": 1, "encoder_attention_heads": 1}
+                | {"encoder_ffn_dim": 2, "output_dim": s.few * s.head_dim, "num_mel_bins": 2}
+                | {"max_source_positions": 4},
+            ),
+        ),
+        Family(
+            "glm_ocr",
+            "GlmOcr",
+            lambda s: beside(
+                decoder(
+                    s, head_dim=s.head_dim, **few(s), **turning(s, 1, 1, partial_rotary_factor=0.5)
+                ),
+                VISUAL | {"out_hidden_size": s.few * s.head_dim, "image_size": 4},
+            ),
+        ),
+        Family(
+            "glm4v",
+            "Glm4v",
+            lambda s: beside(
+                llama(s, **few(s), **turning(s, 1, 1, partial_rotary_factor=0.5)),
+                VISUAL | {"out_hidden_size": s.few * s.head_dim, "image_size": 4},
+            ),
+        ),
+        Family(
+            "glm4v_moe",
+            "Glm4vMoe",
+            lambda s: beside(
+                routed(
+                    decoder(
+                        s,
+                        head_dim=s.head_dim,
+                        **few(s),
+                        **turning(s, 1, 1, partial_rotary_factor=0.5),
+                    ),
+                    moe_intermediate_size=2,
+                ),
+                VISUAL | {"out_hidden_size": s.few * s.head_dim, "image_size": 4},
+            ),
+        ),
+        Family(
+            "ernie4_5_vl_moe",
+            "Ernie4_5_VLMoe",
+            lambda s: beside(
+                llama(
+                    s,
+                    use_bias=True,
+                    moe_num_experts=2,
+                    moe_k=1,
+                    moe_num_shared_experts=1,
+                    moe_intermediate_size=[2, 2],
+                    **few(s),
+                    **turning(s, 1, 1, 2),
+                ),
+                {k: v for k, v in VISUAL.items() if k != "temporal_patch_size"}
+                | {"temporal_merge_size": 1},
+            ),
+        ),
+    )
+)
+
+FAMILIES += (
+    Family(
+        "minimax_m3_vl",
+        "MiniMaxM3VL",
+        lambda s: beside(
+            experts(
+                decoder(s, head_dim=s.head_dim, **few(s), num_local_experts=2),
+                intermediate_size=2,
+                shared_intermediate_size=2,
+                dense_intermediate_size=2,
+            ),
+            SIGLIP | {"num_channels": 1, "spatial_merge_size": 1, "temporal_patch_size": 1},
+            projector_hidden_size=4,
+        ),
+        qk_norm="headwise",
+        gain_offset=1.0,
+        head="Model",  # that with a head has another name
+        lengths=SHORTER,
+        dtype=torch.float16,
+    ),
 )
 
 

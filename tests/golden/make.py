@@ -23,7 +23,7 @@ import torch
 from ascent import MOST, Found, ascend, context_row, free_phase
 from families import FAMILIES, SCALES, Family, Size, randomise
 from places import walk
-from real import Real, probabilities
+from real import Real, held, probabilities
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 LIMIT = 40_000  # bytes of a folder, at scale tiny
@@ -64,7 +64,7 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
     targets = iter(targets[torch.randperm(count, generator=generator)].tolist())
     places = real.places
     bare = getattr(model, places.base, model)
-    bare = Real(getattr(bare, "language_model", bare), exact=True)
+    bare = Real(held(bare), exact=True)
     scaled: set[int] = set()
     for layer in real.attending:
         if id(bare.attention(layer)) in scaled:

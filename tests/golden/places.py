@@ -94,6 +94,7 @@ def walk(start: Any, path: str) -> Any:
     return start
 
 
+RAW = ""  # keys of states that no norm has seen
 GPT = Places(layers="h", attention="attn", norm="ln_1", base="transformer")
 BERT = Places(
     layers="encoder.layer",
@@ -129,6 +130,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(whisper(config)))
     if kind == "siglip_vision_model" and config.vision_use_head:
         return Places(listed=tuple(pooled(config)), base="vision_model")
+    if kind == "mllama_text_model":
+        return Places(listed=tuple(mllama(config)))
     if kind == "longcat_flash":
         return Places(listed=tuple(longcat(config)))
     if kind == "t5" and config.is_encoder_decoder:
@@ -158,6 +161,17 @@ def longcat(config: Any) -> Iterator[Place]:
     for i in range(config.num_layers):
         for j in range(2):
             yield Place(f"layers.{i}.self_attn.{j}", f"layers.{i}.input_layernorm.{j}")
+
+
+def mllama(config: Any) -> Iterator[Place]:
+    """Layers with attention of their own, or on what a tower gives, behind no norm."""
+    for i in range(config.num_hidden_layers):
+        root = f"layers.{i}."
+        norm = f"{root}input_layernorm"
+        if i in config.cross_attention_layers:
+            yield Place(f"{root}cross_attn", norm, keys=RAW)
+        else:
+            yield Place(f"{root}self_attn", norm)
 
 
 def pooled(config: Any) -> Iterator[Place]:
@@ -235,8 +249,11 @@ PLACES = {
     "ernie4_5": NEIGHBOURS,
     "ernie4_5_moe": NEIGHBOURS,
     "esm": replace(BERT, norm="attention.LayerNorm", behind=False, first=None, base="esm"),
+    "ernie4_5_vl_moe_text": NEIGHBOURS,
     "glm": NEIGHBOURS,
+    "glm4v_text": NEIGHBOURS,
     "glm4": NEIGHBOURS,
+    "glm_ocr_text": NEIGHBOURS,
     "gpt2": GPT,
     "gpt_bigcode": GPT,
     "gpt_neo": replace(GPT, attention="attn.attention"),
@@ -244,6 +261,7 @@ PLACES = {
     "gptj": replace(GPT, interleaved=True),
     "helium": NEIGHBOURS,
     "hunyuan_v1_dense": Places(query_norm="query_layernorm"),
+    "hunyuan_vl_text": Places(query_norm="query_layernorm"),
     "kimi_linear": Places(mark="kv_b_proj"),
     "lfm2": LFM,
     "lfm3": LFM,

@@ -18,12 +18,13 @@ from unittest import mock
 import torch
 import transformers
 from biases import answer, arguments, biases
-from places import TWO_TOWERS, Places, places, walk
+from places import RAW, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
     AttentionInterface,
     AutoConfig,
     AutoModel,
+    Emu3TextModel,
     SiglipTextModel,
     Step3p7TextModel,
 )
@@ -38,7 +39,11 @@ transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
 GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
-UNKNOWN = {"siglip_text_model": SiglipTextModel, "step3p5": Step3p7TextModel}  # to AutoModel
+UNKNOWN = {
+    "emu3_text_model": Emu3TextModel,
+    "siglip_text_model": SiglipTextModel,
+    "step3p5": Step3p7TextModel,
+}  # to AutoModel
 LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
 RAW_SCALE = 1000.0  # raw states are this many times larger than needed, so that ε does not matter
 _calls: list[dict[str, Any]] = []  # in the order in which attention was reached
@@ -114,8 +119,8 @@ class Real:
             warnings.simplefilter("ignore")
             kind = UNKNOWN.get(config.model_type, AutoModel)
             model = kind.from_pretrained(folder, config=config, dtype=dtype)
-        model = getattr(model, "language_model", model)  # beside a tower for images
-        if hasattr(model.config, "num_experts_per_tok"):
+        model = held(model)
+        if any(hasattr(model.config, key) for key in ("num_experts_per_tok", "moe_topk")):
             model.set_experts_implementation("eager")  # others know no float64
         model = model.to(dtype).eval().requires_grad_(requires_grad=False)
         self = cls(model, exact)
@@ -211,7 +216,7 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in (*GROWING, "hunyuan_v1_dense")
+        return self.rotary and self.kind not in (*GROWING, "hunyuan_v1_dense", "hunyuan_vl_text")
 
     @property
     def inside(self) -> bool:
@@ -300,6 +305,8 @@ class Real:
         if (owner := self.owner(layer)) is not None:
             return self.norm(owner)
         place = self.places.listed[layer].keys if self.places.listed else None
+        if place == RAW:
+            return unit
         return None if place is None else walk(self.model, place)
 
     def through(self, layer: int) -> Any | None:
@@ -438,7 +445,8 @@ class Real:
             kwargs["position_embeddings"], states = query, states[:, -1:]
             kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
         elif self.crosses(layer):
-            kwargs["key_value_states"], states = states[:, :-1], states[:, -1:]
+            name = "cross_attention" if self.kind == "mllama_text_model" else "key_value"
+            kwargs[f"{name}_states"], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
         if implementation == "eager":
@@ -495,9 +503,14 @@ class Real:
                 self.model(input_ids=torch.ones(1, n, dtype=torch.long))
             else:
                 size = self.model.get_input_embeddings().embedding_dim
-                self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype))
-        each = len(_calls) // len(self.attending)  # DiffLlama's layers call it twice
-        found = dict(zip(self.attending, (c["mask"] for c in _calls[::each]), strict=True))
+                delayed = self.kind == "voxtral_realtime_text"
+                delay = {"t_cond": torch.zeros(1, 1, size, dtype=self.dtype)} if delayed else {}
+                self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype), **delay)
+        called = self.attending
+        if self.kind == "mllama_text_model":  # text passes over layers that look at images
+            called = [layer for layer in called if not self.crosses(layer)]
+        each = len(_calls) // len(called)  # DiffLlama's layers call it twice
+        found = dict(zip(called, (c["mask"] for c in _calls[::each]), strict=True))
         _calls.clear()
         return [found.get(layer) for layer in range(self.layers)]
 
@@ -521,6 +534,21 @@ class Real:
             for m in self.masks(n)
         ]
         return [m if i in attending else torch.zeros_like(m) for i, m in enumerate(masks)]
+
+
+def unit(states: Tensor) -> Tensor:
+    """States of one size, where what reads them divides it out."""
+    return states / states.square().mean(dim=-1, keepdim=True).sqrt()
+
+
+def held(model: Any) -> Any:
+    """The language model beside a tower for images, or the model itself."""
+    name = (
+        "text_model"
+        if model.config.model_type in ("granite_docling", "idefics3")
+        else "language_model"
+    )
+    return getattr(model, name, model)
 
 
 @dataclass

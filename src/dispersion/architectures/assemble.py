@@ -175,6 +175,7 @@ def layer_plan(checkpoint: Checkpoint, attention: Attention) -> LayerPlan:
         heads=partial(_heads, checkpoint, attention),
         embedding=attention.embedding,
         tensors=tuple(attention.tensors),
+        window=attention.window,
     )
 
 

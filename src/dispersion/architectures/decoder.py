@@ -130,12 +130,10 @@ class Decoder:
     embedding_key: str | None = None
     embedded: bool = True
 
-    def family(
-        self, name: str, class_prefix: str, notes: str, *also: str, nested: tuple[str, ...] = ()
-    ) -> Family:
+    def family(self, name: str, class_prefix: str, notes: str, *also: str) -> Family:
         """The family of this description; model_types are its name and `also`."""
 
         def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
             return Reader(self, checkpoint).plan(name, layers)
 
-        return Family(name, (name, *also), (class_prefix,), notes, read, nested)
+        return Family(name, (name, *also), (class_prefix,), notes, read)

@@ -22,5 +22,4 @@ FAMILY = Decoder(
     "gemma3_text",
     "Gemma3",
     "headwise QK norm, gains 1 + weight, sliding except each 6th layer",
-    nested=("gemma3",),
 )

@@ -26,5 +26,4 @@ FAMILY = Decoder(
     "gemma3n_text",
     "Gemma3n",
     "headwise QK norm, no logit scale; the last layers read keys of earlier ones",
-    nested=("gemma3n",),
 )

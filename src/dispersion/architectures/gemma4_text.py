@@ -100,7 +100,6 @@ FAMILY = replace(
         "gemma4_text",
         "Gemma4",
         "headwise QK norm, no logit scale, larger heads on full layers, keys of earlier layers",
-        nested=("gemma4",),
     ),
     read=read,
 )

@@ -6,12 +6,14 @@ and keys range over the same two axis-parallel ellipsoids, and nothing turns any
 
 from dispersion.architectures.decoder import Decoder
 
-FAMILY = Decoder(
+RULES = Decoder(
     qk_norm="headwise",
     qk_names=("query_layernorm", "key_layernorm"),
     qk_after=True,
     eps=1e-5,
-).family(
+)
+
+FAMILY = RULES.family(
     "hunyuan_v1_dense",
     "HunYuanDenseV1",
     "headwise QK norm with a gain behind RoPE, so that no rotation is left",

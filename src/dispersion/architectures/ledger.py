@@ -187,7 +187,7 @@ def account(
                 for attention in readers:
                     refused.setdefault(attention.module, unknown(name))
                 continue
-            if reason is None and (module := _attention_module(name)):
+            if reason is None and (module := attention_module(name)):
                 pattern = _starred(module)
                 refused.setdefault(pattern, "attention outside the supported layers")
                 continue
@@ -222,11 +222,11 @@ def account(
         if whole in used and any(a.module in already and whole in a.tensors for a in asked[index]):
             continue  # its module is refused for it
         if reason := _match(naming.refused or {}, rest):
-            module = _attention_module(rest) or rest
+            module = attention_module(rest) or rest
             refused.setdefault(f"{stack}.*.{module}", reason)
             continue
         near = any(rest.startswith(f"{m}.") for m in attending)
-        elsewhere = _FEED_FORWARD.search(rest) or _attention_module(rest)
+        elsewhere = _FEED_FORWARD.search(rest) or attention_module(rest)
         telling = _TELLING.search(rest) and not elsewhere
         readers = parents.get(name.rpartition(".")[0], [])
         if near or telling or readers:
@@ -234,7 +234,7 @@ def account(
             others = [a for module in own for a in within(module)]
             for attention in [*readers, *others] or asked[index]:
                 refused.setdefault(attention.module, unknown(name))
-        elif module := _attention_module(rest):
+        elif module := attention_module(rest):
             whole = f"{stack}.{index}.{module}"
             refused.setdefault(whole, "attention that is not known to this family")
         else:
@@ -255,7 +255,7 @@ def _match(reasons: Mapping[str, str], name: str) -> str | None:
     return next((why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), None)
 
 
-def _attention_module(name: str) -> str | None:
+def attention_module(name: str) -> str | None:
     """The name up to the first part that speaks of attention."""
     parts = name.split(".")
     for i, part in enumerate(parts):

@@ -27,6 +27,7 @@ class LayerPlan:
         heads: reads the weights and yields (head, kv_head, Head). Heads of one kv head follow each
             other and share the same key `BallImage`; weights are read one head at a time.
         tensors: names of the tensors that `heads` reads.
+        window: number of keys that a query sees, or None for all.
     """
 
     module: str
@@ -37,6 +38,7 @@ class LayerPlan:
     heads: Callable[[], Iterator[tuple[int, int, Head]]] = field(repr=False)
     embedding: EmbeddingInput | None = field(default=None, repr=False)
     tensors: tuple[str, ...] = field(default=(), repr=False)
+    window: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,6 @@ class Family:
         classes: class prefixes ("Llama" of LlamaForCausalLM), for configs without model_type.
         notes: one line on what is peculiar about its attention.
         read: makes the plan of a checkpoint, for some layers or (None) all.
-        nested: values of model_type whose `text_config` is one of this family.
     """
 
     name: str
@@ -79,7 +80,6 @@ class Family:
     classes: tuple[str, ...]
     notes: str
     read: Callable[[Checkpoint, frozenset[int] | None], Plan] = field(repr=False)
-    nested: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ itself packed is refused, module by module.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dispersion.checkpoint.text import shown
@@ -82,6 +83,18 @@ def refuse_methods(checkpoint: Checkpoint) -> None:
             "certify the weights as they are stored."
         )
         raise UnsupportedError(msg)
+
+
+def refuse_nested_methods(checkpoint: Checkpoint, inner: Checkpoint) -> None:
+    """The same for a language model in another model: either config may state the method.
+
+    Raises:
+        UnsupportedError: the message names the method or a tensor.
+    """
+    outer, own = (c.config.get("quantization_config") for c in (checkpoint, inner))
+    refuse_methods(replace(checkpoint, config={"quantization_config": outer or own}))
+    if outer and own and own != outer:
+        refuse_methods(inner)
 
 
 def packed_modules(checkpoint: Checkpoint, attentions: Collection[Attention]) -> dict[str, str]:

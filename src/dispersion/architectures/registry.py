@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
-from dispersion.architectures.quantised import refuse_methods
-from dispersion.architectures.towers import language_model
+from dispersion.architectures.quantised import refuse_methods, refuse_nested_methods
+from dispersion.architectures.towers import inner_type, language_model, with_the_rest
+from dispersion.architectures.wrappers import WRAPPERS
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dispersion.checkpoint import Checkpoint
 
 NAMES = (
@@ -41,8 +43,10 @@ NAMES = (
     "distilbert",
     "dots1",
     "electra",
+    "emu3_text_model",
     "ernie4_5",
     "ernie4_5_moe",
+    "ernie4_5_vl_moe_text",
     "esm",
     "exaone4",
     "exaone_moe",
@@ -58,6 +62,8 @@ NAMES = (
     "glm",
     "glm4",
     "glm4_moe",
+    "glm4v_moe_text",
+    "glm4v_text",
     "gpt2",
     "gpt_bigcode",
     "gpt_neo",
@@ -71,6 +77,7 @@ NAMES = (
     "granitemoehybrid",
     "helium",
     "hunyuan_v1_dense",
+    "hunyuan_vl_text",
     "hy_v3",
     "jais2",
     "kimi_linear",
@@ -86,11 +93,14 @@ NAMES = (
     "minicpm3",
     "minimax",
     "minimax_m2",
+    "minimax_m3_vl_text",
     "ministral3",
     "mistral",
     "mistral4",
     "mixtral",
+    "mllama_text_model",
     "modernbert",
+    "molmo2_text",
     "mpt",
     "muse_glimmer_text",
     "muse_spark_text",
@@ -109,11 +119,13 @@ NAMES = (
     "phimoe",
     "qwen2",
     "qwen2_moe",
+    "qwen2_vl_text",
     "qwen3",
     "qwen3_5_moe_text",
     "qwen3_5_text",
     "qwen3_moe",
     "qwen3_next",
+    "qwen3_vl_text",
     "recurrent_gemma",
     "roberta",
     "seed_oss",
@@ -128,6 +140,7 @@ NAMES = (
     "t5",
     "vaultgemma",
     "vit",
+    "voxtral_realtime_text",
     "whisper",
 )
 """Files of this folder that hold a family each."""
@@ -152,19 +165,22 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
         ArgumentError: a layer asked for does not exist.
     """
     family = _find(checkpoint)
-    refuse_methods(checkpoint)
-    if checkpoint.config.get("model_type") not in family.nested:
+    wrapper = WRAPPERS.get(checkpoint.config.get("model_type", ""))
+    if wrapper is None:
+        refuse_methods(checkpoint)
         return family.read(checkpoint, layers)
-    inner, towers = language_model(checkpoint)
-    if checkpoint.config["text_config"].get("quantization_config"):
-        refuse_methods(inner)
-    found = family.read(inner, layers)
-    return replace(found, skipped=(*found.skipped, *towers))
+    inner = language_model(checkpoint, wrapper)
+    refuse_nested_methods(checkpoint, inner)
+    return with_the_rest(family.read(inner, layers), checkpoint, inner, wrapper)
 
 
 def families() -> tuple[FamilyInfo, ...]:
-    """Every supported family, by name."""
-    return tuple(FamilyInfo(f.name, (*f.model_types, *f.nested), f.notes) for f in FAMILIES)
+    """Every supported family, by name, with the models that hold one of it where they name none."""
+    return tuple(FamilyInfo(f.name, (*f.model_types, *_wrappers(f)), f.notes) for f in FAMILIES)
+
+
+def _wrappers(family: Family) -> list[str]:
+    return [outer for outer, held in WRAPPERS.items() if held.inner in family.model_types]
 
 
 def supported_model_types() -> tuple[str, ...]:
@@ -182,12 +198,8 @@ def _find(checkpoint: Checkpoint) -> Family:
         for family in FAMILIES:
             if model_type in family.model_types:
                 return family
-            if model_type in family.nested:
-                if not isinstance(config.get("text_config"), dict):
-                    got = shown(repr(config.get("text_config")))
-                    msg = f"text_config in config.json must be an object. Got {got}."
-                    raise CheckpointError(msg)
-                return family
+        if model_type in WRAPPERS:
+            return _held(config, model_type)
         nested = " (its language model is nested in text_config)" if "text_config" in config else ""
         raise UnsupportedError(
             _refusal(f"model_type {shown(repr(model_type))}{nested}", model_type)
@@ -205,6 +217,16 @@ def _find(checkpoint: Checkpoint) -> Family:
         )
     msg = "config.json must have model_type. Got neither model_type nor architectures; add it."
     raise CheckpointError(msg)
+
+
+def _held(config: Mapping[str, Any], model_type: str) -> Family:
+    """The family of the language model in a model with images or sound."""
+    inner = inner_type(config, WRAPPERS[model_type])
+    for family in FAMILIES:
+        if inner in family.model_types:
+            return family
+    held = f"model_type {shown(repr(inner))}, the language model of {model_type},"
+    raise UnsupportedError(_refusal(held, inner))
 
 
 def _prefix(name: str) -> str:

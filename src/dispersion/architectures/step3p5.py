@@ -152,7 +152,6 @@ FAMILY = replace(
         "step3p5",
         "Step3p5",
         "headwise QK norm, gains 1 + weight; query heads and RoPE differ by layer type",
-        nested=("step3p7",),
     ),
     read=read,
 )

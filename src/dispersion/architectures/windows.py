@@ -134,12 +134,22 @@ def _turning(config: Config, layers: int, *, empty_is_absent: bool = False) -> l
     return rotates
 
 
+def after_first(first: int, absent: int = 4096) -> WindowRule:
+    """With `use_sliding_window`, layers from `max_window_layers` on slide; defaults of keys."""
+
+    def rule(config: Config, layers: int) -> tuple[LayerKind, ...]:
+        used = flag(config, "use_sliding_window", default=False)
+        window = sliding_window(config, absent) if used else None
+        start = integer(config, "max_window_layers", first, minimum=0)
+        types = [SLIDING if window is not None and i >= start else FULL for i in range(layers)]
+        return kinds_of(config, types, window)
+
+    return rule
+
+
 def after_full_layers(config: Config, layers: int) -> tuple[LayerKind, ...]:
-    """Qwen's rule: with `use_sliding_window`, layers from `max_window_layers` on slide."""
-    window = sliding_window(config) if flag(config, "use_sliding_window", default=False) else None
-    first = integer(config, "max_window_layers", 28, minimum=0)
-    types = [SLIDING if window is not None and i >= first else FULL for i in range(layers)]
-    return kinds_of(config, types, window)
+    """Qwen's rule."""
+    return after_first(28)(config, layers)
 
 
 def full_every(period: int, key: str | None = None, *, absent: int = 4096) -> WindowRule:

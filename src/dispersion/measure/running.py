@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dispersion.architectures.wrappers import WRAPPERS
 from dispersion.errors import ArgumentError, DispersionError, UnsupportedError
 from dispersion.measure import opening
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from dispersion.measure.hooks import Recorder
     from dispersion.measure.records import Records
     from dispersion.measure.results import LayerStatistics
+
+
+def _language_model(model: Any) -> Any:
+    """The language model beside towers, or the model itself."""
+    if model.config.model_type not in WRAPPERS:
+        return model
+    inner = (getattr(model, name, None) for name in ("language_model", "text_model"))
+    return next((part for part in inner if part is not None), model)
 
 
 class Model:
@@ -38,7 +47,7 @@ class Model:
         self.place = opening.find(path)
         whole = opening.open_model(self.place, dtype=dtype, generates=generates)
         self.generator: Any = whole if generates else None
-        self.model: Any = whole.base_model if generates else whole
+        self.model: Any = _language_model(whole.base_model if generates else whole)
         self.encode: Encode | None = None
         self.encode_needle: Encode | None = None
         if opening.has_tokenizer(self.place):
