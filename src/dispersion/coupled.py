@@ -52,13 +52,13 @@ def coupled_cells(head: Head, plain: float = math.inf) -> tuple[Search, tuple[In
     """
     assert head.coupled is not None
     assert head.query is not None
-    if head.coupled in _FOUND:
-        return _FOUND[head.coupled]
+    known = _FOUND.get(head.coupled)
+    if known is not None and known[0].query is head.query and known[0].rotary is head.rotary:
+        return known
     size = head.query.head_dim
-    still = np.arange(size) if head.rotary is None else head.rotary.unrotated
     most, enough = (_MOST, _WORTHWHILE) if size <= SMALL else (_FEW, _RARELY)
     with np.errstate(all="ignore"):
-        search = Search(head.query, head.coupled, groups_of(head), still)
+        search = Search(head.query, head.coupled, groups_of(head), head.rotary)
         try:
             found = search, tuple(search.best(enough * plain, most))
         except np.linalg.LinAlgError:

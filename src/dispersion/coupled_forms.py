@@ -97,6 +97,7 @@ class Forms:
         middle, half_width = ends
         powers = np.exp(logs - logs.max())
         shares = np.maximum(powers / powers.sum(), _FEWEST)
+        shares /= shares.sum()
         one, two, three = shares[:3]
         diagonal = middle**2 / one + half_width**2 / two + self._squares / three
         return Point(ends, shares, -middle / one / diagonal, 1 / three / diagonal, diagonal)

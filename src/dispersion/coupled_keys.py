@@ -77,7 +77,10 @@ class States:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """What covers the keys whose σ lies in an interval: m, w, L, shape (head_dim, rank), and α."""
+    """What covers the keys whose σ lies in an interval: m, w, L, shape (head_dim, rank), and α.
+
+    Shares α are positive, but for a last one of 0, and taken relative to their sum.
+    """
 
     middle: float
     half_width: float
@@ -107,8 +110,9 @@ class CoupledKeys:
         combination = cell.combination
         mixed = np.abs(combination)
         lengths = _row_norms(combination)
-        # Shares rounded up cover more; so does a wider cell.
-        roots = [0.0 if not a else 1 / math.sqrt(a) * _UP for a in cell.shares]
+        # Shares that add up to 1 but for rounding, which _UP outweighs: larger roots cover more.
+        total = math.fsum(cell.shares)
+        roots = [0.0 if not a else math.sqrt(total / a) * _UP for a in cell.shares]
         first, first_error = _placed(self.plain, 0, self.head_dim)
         third, third_error = _placed(turned, still, self.head_dim)
         before, before_error = _placed(latent, 0, rank)

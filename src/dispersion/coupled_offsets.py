@@ -143,13 +143,21 @@ class CoupledPairs:
     def _single(self, lag: int) -> float:
         """Bound on the logits at one lag."""
         turned = self._at(lag)
-        norm = max(cell.image_norm_upper(turned) for cell in self._cells)
-        return (norm + self._slack(lag)) * self._scale * _UP
+        norm = max(
+            cell.image_norm_upper(turned) + self._slack(lag, norm_upper(cell.sizes))
+            for cell in self._cells
+        )
+        return norm * self._scale * _UP
 
-    def _slack(self, lag: int) -> float:
-        """What inexact angles and query matrices can add to a logit, before the scale."""
+    def _slack(self, lag: int, size: float) -> float:
+        """What inexact angles and query matrices can add to a logit, before the scale.
+
+        The factor that was turned is rounded, which counts with the size of the cell's image.
+        """
         root = self._work.queries[0]
-        return self._work.query_slack(self._work.share) + self._work.angle_slack(lag, root)
+        rounding = 16 * UNIT_ROUNDOFF * norm_upper(root.ravel()) * size
+        slack = self._work.query_slack(self._work.share) + self._work.angle_slack(lag, root)
+        return (slack + rounding) * _UP
 
     def _bound(self, quadruple: _Quadruple) -> tuple[float, Matrix]:
         """The certified difference of logits, before the soft cap, and the variables."""
@@ -215,18 +223,22 @@ class CoupledPairs:
             part, part_error, part_slack = lag_form(bare, turn)
             matrix += part * (1 / (2 * sizes[i]))
             error += part_error / (2 * sizes[i])
-            slack += part_slack + self._slack(lag)
+            slack += part_slack + self._slack(lag, norm_upper(bare.sizes))
             if keys.offset is not None and keys.offset_error is not None:
                 gap += _SIGNS[i] * (turn @ keys.offset)
                 reach += float((np.abs(turn) @ np.abs(keys.offset)).sum())
                 slack += norm_upper(keys.offset_error) * self._work.queries[1]
+                slack += self._slack(lag, norm_upper(keys.offset))
         if self._biased:
             share = float(1 / (1 + np.exp(-x[2])))
             share = min(max(share, 2.0**-20), 1 - 2.0**-20)
             matrix = _lifted(matrix, gap, share)
-            error = error / share + 64 * size * UNIT_ROUNDOFF * reach / math.sqrt(1 - share)
+            rounding = 64 * size * UNIT_ROUNDOFF * reach
+            error = error / share + rounding / math.sqrt(share * (1 - share))
         # Coefficients are off by a few roundings each.
-        error += 16 * UNIT_ROUNDOFF * (float(np.abs(np.diag(matrix)).sum()) + norm_upper(gap))
+        error += (
+            16 * UNIT_ROUNDOFF * (float(np.abs(np.diag(matrix)).sum()) + norm_upper(matrix[-1]))
+        )
         top = max(0.0, lambda_max_upper(matrix, error * _UP))
         return (top + float(sizes.sum()) / 2 * _UP + slack) * self._scale * _UP
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dispersion.coupled_keys import Cell, CoupledKeys
     from dispersion.head import BallImage
+    from dispersion.rotary import Rotary
 
     Matrix = NDArray[np.float64]
 
@@ -58,7 +59,7 @@ class Search:
         query: the queries, without offset.
         keys: the keys.
         groups: labels of coordinates; those of one label share a scale.
-        unrotated: coordinates that no position turns.
+        rotary: the rotation, or None.
 
     """
 
@@ -67,14 +68,16 @@ class Search:
         query: BallImage,
         keys: CoupledKeys,
         groups: NDArray[np.intp],
-        unrotated: NDArray[np.intp],
+        rotary: Rotary | None,
     ) -> None:
+        self.query, self.rotary = query, rotary
+        still = np.arange(query.head_dim) if rotary is None else rotary.unrotated
         gram = query.gram * query.radius.upper**2
-        self.forward, self.backward = balanced(gram, Forms(keys).apart, unrotated)
+        self.forward, self.backward = balanced(gram, Forms(keys).apart, still)
         self._forms = Forms(keys, self.backward)
         self._query_gram = self.forward @ gram @ self.forward.T
         dtype = np.float64 if len(gram) <= SMALL else np.float32
-        self._query = Side(self._query_gram, None, dtype)
+        self._query_side = Side(self._query_gram, None, dtype)
         self._groups, self._count = groups, int(groups.max()) + 1
         self._largest = keys.states.largest
 
@@ -141,10 +144,10 @@ class Search:
     def _objective(self, x: Matrix, ends: tuple[float, float], power: int) -> tuple[float, Matrix]:
         """The logarithm of a cell's smooth bound and its gradient."""
         scales = np.exp(x[: self._count])[self._groups]
-        value, row, _ = self._query.smooth_norm(1 / scales, 1.0, power)
+        value, row, _ = self._query_side.smooth_norm(1 / scales, 1.0, power)
         at = self._forms.at(ends, x[self._count :])
         key = scales[:, None] * self._forms.gram(at) * scales
-        found = trace_norm(key.astype(self._query.gram.dtype), power)
+        found = trace_norm(key.astype(self._query_side.gram.dtype), power)
         weight = (found.weight * scales)[:, None] * found.high * scales
         by_scale = np.bincount(self._groups, weights=found.row - row, minlength=self._count)
         by_share = self._forms.slopes(weight, at)
