@@ -21,7 +21,8 @@ ernie4_5_moe exaone4 exaone_moe falcon_h1 flex_olmo flint gemma3n_text gemma4_te
 glm4_moe granite_swa granitemoe granitemoe_swa granitemoehybrid granitemoeshared helium hy_v3
 kolibri1 laguna lara_mini lfm2 lfm2_moe lfm3 mimo_v2_flash minimax minimax_m2 muse_glimmer_text
 muse_spark_text olmo_hybrid openai_privacy_filter qwen3_5_moe_text qwen3_5_text qwen3_next
-recurrent_gemma seed_oss solar_open step3p5 vaultgemma"""
+recurrent_gemma seed_oss solar_open step3p5 vaultgemma
+bamba cwm hyperclovax internlm3 iquestcoder jamba mellum ministral"""
 BIASES = ("attention_bias", "use_bias")
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps")
 
@@ -35,7 +36,7 @@ def silent(model_type: str) -> dict[str, Any]:
     return {
         "key_heads": [getattr(c, "num_key_value_heads", None) or heads for c in by_layer],
         "head_dim": [getattr(c, "head_dim", None) or c.hidden_size // heads for c in by_layer],
-        "rope": config.rope_parameters,
+        "rope": getattr(config, "rope_parameters", None),
         "eps": next(getattr(config, k) for k in EPSILONS if getattr(config, k, None)),
         "bias": next((getattr(config, k) for k in BIASES if hasattr(config, k)), False),
         "layer_types": getattr(config, "layer_types", None),

@@ -70,6 +70,7 @@ class Family:
     targets: tuple[float, ...] | None = field(default=(3.0, 60.0))  # None: as random as they come
     dropped: str | None = None  # a part of the bare model that is not saved
     lengths: tuple[int, ...] | None = None  # None for those of the size
+    code: str | None = None  # prefix of the model's class where it is another model's
 
     def build(self, size: Size) -> Any:
         config = getattr(transformers, self.kind.replace("ForText", "") + "Config")
@@ -82,7 +83,8 @@ class Family:
     @property
     def model_class(self) -> str:
         # a model of text alone has no class of its own with a head
-        kind = self.kind if self.head == "Model" else self.kind.removesuffix("Text")
+        kind = self.code or self.kind
+        kind = kind if self.head == "Model" else kind.removesuffix("Text")
         return kind + self.head
 
 
@@ -1496,6 +1498,122 @@ FAMILIES += tuple(
         Family("vaultgemma", "VaultGemma", gemma2, gain_offset=1.0),
         Family(
             "diffllama", "DiffLlama", lambda s: decoder(s, head_dim=s.head_dim, attention_bias=True)
+        ),
+    )
+)
+
+
+def jamba(size: Size) -> dict[str, Any]:
+    return three(
+        size,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        num_experts=2,
+        num_experts_per_tok=1,
+        expert_layer_period=2,
+        expert_layer_offset=0,
+        mamba_d_state=2,
+        mamba_d_conv=2,
+        mamba_expand=1,
+        mamba_dt_rank=2,
+    )
+
+
+def nemotron_h(size: Size) -> dict[str, Any]:
+    config = three(
+        size,
+        head_dim=size.head_dim,
+        layers_block_type=["linear_attention", "full_attention", "mlp", "full_attention"],
+        mamba_num_heads=2,
+        mamba_head_dim=4,
+        n_groups=1,
+        ssm_state_size=2,
+        conv_kernel=2,
+        chunk_size=8,
+    )
+    del config["num_hidden_layers"], config["rope_parameters"]
+    return config
+
+
+def old_nemotron_h(config: dict[str, Any]) -> dict[str, Any]:
+    for key in ("layers_block_type", "layer_types", "num_hidden_layers"):
+        config.pop(key, None)
+    return config | {"hybrid_override_pattern": "M*-*", "num_hidden_layers": 4}
+
+
+def biogpt(size: Size) -> dict[str, Any]:
+    return bert(size, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+
+
+def dsa(size: Size) -> dict[str, Any]:
+    """An indexer that picks more keys than there are."""
+    config = deepseek(size, index_topk=64, index_head_dim=4, index_n_heads=1)
+    return (
+        config | few(size) | {"num_key_value_heads": size.few, "first_k_dense_replace": size.layers}
+    )
+
+
+# Decoders that are small variants of those above.
+FAMILIES += tuple(
+    replace(family, lengths=SHORTER)
+    for family in (
+        Family("deepseek_v32", "DeepseekV32", dsa),
+        Family(
+            "deepseek_v32__yarn",
+            "DeepseekV32",
+            lambda s: stretched(
+                dsa(s)
+                | {
+                    "attention_bias": True,
+                    "rope_parameters": yarn(10000.0, mscale=0.7, mscale_all_dim=1.0),
+                }
+            ),
+        ),
+        Family(
+            "glm_moe_dsa", "GlmMoeDsa", lambda s: dsa(s) | {"indexer_types": ["full", "shared"]}
+        ),
+        Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
+        Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
+        Family(
+            "mellum",
+            "Mellum",
+            lambda s: experts(
+                decoder(
+                    s, head_dim=s.head_dim, rope_parameters=by_layer(partial=1.0), **sliding(s)
+                ),
+                moe_intermediate_size=2,
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "hyperclovax",
+            "HyperCLOVAX",
+            lambda s: llama(s, attention_multiplier=0.21875, embedding_multiplier=6.0),
+        ),
+        Family(
+            "internlm3",
+            "InternLM3",
+            lambda s: decoder(s, head_dim=s.head_dim, attention_bias=True, mlp_bias=True),
+            code="Llama",
+        ),
+        Family(
+            "iquestcoder", "IQuestCoder", lambda s: decoder(s, head_dim=s.head_dim), code="Llama"
+        ),
+        Family("exaone", "Exaone", llama_scaled, code="Llama"),
+        Family("jamba", "Jamba", jamba),
+        Family(
+            "bamba",
+            "Bamba",
+            lambda s: three(s, attn_layer_indices=[1], attention_bias=True, **mamba(s)),
+        ),
+        Family("nemotron_h", "NemotronH", nemotron_h),
+        Family("nemotron_h__old_dialect", "NemotronH", nemotron_h, rewrite=old_nemotron_h),
+        Family("biogpt", "BioGpt", biogpt),
+        Family(
+            "biogpt__unscaled",
+            "BioGpt",
+            lambda s: biogpt(s) | {"scale_embedding": False},
+            head="Model",
         ),
     )
 )

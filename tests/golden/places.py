@@ -209,6 +209,7 @@ TOWER = Places(layers="encoder.layers", norm="layer_norm1", base="vision_model")
 PLACES = {
     "apertus": Places(norm="attention_layernorm"),
     "bert": BERT,
+    "biogpt": Places(norm="self_attn_layer_norm", base="biogpt"),
     "bloom": BLOOM,
     "clip_text_model": replace(TOWER, base="text_model"),
     "clip_vision_model": TOWER,
@@ -246,6 +247,7 @@ PLACES = {
     "hunyuan_v1_dense": Places(query_norm="query_layernorm"),
     "kimi_linear": Places(mark="kv_b_proj"),
     "lfm2": LFM,
+    "nemotron_h": Places(attention="mixer", norm="norm", mark="q_proj"),
     "lfm3": LFM,
     "llama4_text": NEIGHBOURS,
     "minimax": Places(mark="scaling"),

@@ -37,6 +37,7 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
+INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # attention asks for a mask to pick from
 GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
 UNKNOWN = {"siglip_text_model": SiglipTextModel, "step3p5": Step3p7TextModel}  # to AutoModel
 LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
@@ -424,6 +425,12 @@ class Real:
                 kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
+        if self.kind in INDEXED:
+            n = states.shape[1]
+            if mask is None:
+                kwargs["attention_mask"] = torch.zeros(1, 1, n, n, dtype=self.dtype)
+            if hasattr(self.config, "indexer_types"):  # all keys are picked in these contexts
+                kwargs["prev_topk_indices"] = torch.arange(n).expand(len(states), n, n)
         if self.kind == "falcon":
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
