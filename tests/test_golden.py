@@ -21,7 +21,7 @@ from mechanism_checks import covered
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(p.parent.name for p in DATA.glob("*/adversarial.json"))
 # Layer 0 reads token plus position, which no norm caps; elsewhere a projection of a norm.
-UNBOUNDED = {("opt__postnorm", 0)}
+UNBOUNDED = {("opt__postnorm", 0), ("openai_gpt", 0)}
 # Of the others only certificates are compared: their own tests say how loose a cover is.
 REACHED = [name for name in GOLDEN if not covered(name)]
 # The reached values come from float64 arithmetic on some hundred terms of a row.

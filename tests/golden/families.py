@@ -427,7 +427,7 @@ def old_gpt_neox(config: dict[str, Any]) -> dict[str, Any]:
     config["rotary_emb_base"] = rope["rope_theta"]
     config["rotary_pct"] = rope["partial_rotary_factor"]
     config["torch_dtype"] = config.pop("dtype")
-    config.pop("attention_bias")
+    config.pop("attention_bias", None)
     return config
 
 
@@ -1553,6 +1553,30 @@ def dsa(size: Size) -> dict[str, Any]:
     )
 
 
+def openai_gpt(size: Size) -> dict[str, Any]:
+    config = gpt2(size, n_embd=2 * size.head_dim, n_head=2)  # its feed-forward parts are wide
+    del config["n_inner"]
+    return config
+
+
+def gpt_neox_japanese(size: Size, share: float = 1.0) -> dict[str, Any]:
+    config = gpt_neox(size, intermediate_multiple_size=1)
+    del config["intermediate_size"]
+    rope = {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": share}
+    return config | {"rope_parameters": rope}
+
+
+def xglm(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "max_position_embeddings": size.learned,
+        "d_model": size.head_dim * size.few,
+        "num_layers": size.layers,
+        "attention_heads": size.few,
+        "ffn_dim": size.mlp,
+    }
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1572,6 +1596,15 @@ FAMILIES += tuple(
         Family(
             "glm_moe_dsa", "GlmMoeDsa", lambda s: dsa(s) | {"indexer_types": ["full", "shared"]}
         ),
+        Family("openai_gpt", "OpenAIGPT", openai_gpt, head="LMHeadModel"),
+        Family("gpt_neox_japanese", "GPTNeoXJapanese", gpt_neox_japanese),
+        Family(
+            "gpt_neox_japanese__old_dialect",
+            "GPTNeoXJapanese",
+            lambda s: gpt_neox_japanese(s, 0.5),
+            rewrite=old_gpt_neox,
+        ),
+        Family("xglm", "XGLM", xglm),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family(

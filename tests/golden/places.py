@@ -242,6 +242,7 @@ PLACES = {
     "gpt_bigcode": GPT,
     "gpt_neo": replace(GPT, attention="attn.attention"),
     "gpt_neox": Places(attention="attention", base="gpt_neox"),
+    "gpt_neox_japanese": Places(attention="attention", base="gpt_neox_japanese"),
     "gptj": replace(GPT, interleaved=True),
     "helium": NEIGHBOURS,
     "hunyuan_v1_dense": Places(query_norm="query_layernorm"),
@@ -253,6 +254,7 @@ PLACES = {
     "minimax": Places(mark="scaling"),
     "modernbert": Places(attention="attn", norm="attn_norm", first="embeddings.norm"),
     "mpt": Places(layers="blocks", attention="attn", norm="norm_1", base="transformer"),
+    "openai-gpt": replace(GPT, norm="ln_2", behind=True),
     "openai_privacy_filter": NEIGHBOURS,
     "persimmon": PHI,
     "phi": PHI,
@@ -265,4 +267,5 @@ PLACES = {
         layers="encoder.block", attention="layer.0.SelfAttention", norm="layer.0.layer_norm"
     ),
     "vit": VIT,
+    "xglm": Places(norm="self_attn_layer_norm"),
 }

@@ -38,6 +38,7 @@ transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
 INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # attention asks for a mask to pick from
+OWN = ("gpt_neox_japanese", "openai-gpt", "xglm")  # ask for no attention function
 GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
 UNKNOWN = {"siglip_text_model": SiglipTextModel, "step3p5": Step3p7TextModel}  # to AutoModel
 LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
@@ -78,6 +79,44 @@ def _record_gpt_neo(module: Any) -> Callable[..., tuple[Tensor, None]]:
         both = own if mask is None else own + mask
         _calls.append({"query": query, "key": key, "mask": both, "scaling": 1.0})
         return torch.zeros_like(query), None
+
+    return record
+
+
+def _record_own(module: Any, kind: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """In the place of the `_attn` of modules that ask for no attention function."""
+
+    def record(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *_: Any) -> Any:
+        if kind == "openai-gpt":  # its keys come turned, its mask is its own
+            key, n = key.transpose(2, 3), query.shape[2]
+            seen = module.bias[:, :, :n, :n]
+            mask = torch.zeros(seen.shape, dtype=query.dtype).masked_fill(seen == 0, -torch.inf)
+        scale = query.shape[-1] ** -0.5
+        _calls.append({"query": query, "key": key, "mask": mask, "scaling": scale})
+        return [torch.zeros_like(query), torch.zeros_like(query)]
+
+    return record
+
+
+def _record_xglm(module: Any, config: Any) -> Callable[..., Any]:
+    """Around a forward pass that multiplies queries by keys itself, as its first `bmm`."""
+    own, product = module.forward, torch.bmm
+
+    def record(states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
+        seen: list[tuple[Tensor, Tensor]] = []
+
+        def keep(first: Tensor, second: Tensor) -> Tensor:
+            seen.append((first, second))
+            return product(first, second)
+
+        with mock.patch.object(torch, "bmm", keep):
+            found = own(states, attention_mask=attention_mask, **kwargs)
+        if config._attn_implementation == "recorded":
+            batch = states.shape[0]
+            query, key = (x.unflatten(0, (batch, -1)) for x in seen[0])
+            call = {"query": query, "key": key.transpose(2, 3), "scaling": 1.0}
+            _calls.append(call | {"mask": attention_mask})
+        return found
 
     return record
 
@@ -125,6 +164,12 @@ class Real:
                 module = self.attention(layer)
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
+        for layer in range(self.layers) if config.model_type in OWN else ():
+            module = self.attention(layer)
+            if config.model_type == "xglm":
+                module.forward = _record_xglm(module, model.config)
+                continue
+            module.own, module._attn = module._attn, _record_own(module, config.model_type)
         with self._precision():  # frequencies too in float64
             for owner in (model, *(self.attention(layer) for layer in self.attending)):
                 for name in ROPES:
@@ -425,6 +470,10 @@ class Real:
                 kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
+        if self.kind == "gpt_neox_japanese":
+            kwargs["position_ids"] = None
+        if self.kind == "openai-gpt":
+            kwargs["output_attentions"] = True
         if self.kind in INDEXED:
             n = states.shape[1]
             if mask is None:
@@ -475,7 +524,7 @@ class Real:
                 self.config._attn_implementation = "sdpa"
                 name = "scaled_dot_product_attention"
                 stack.enter_context(mock.patch.object(torch.nn.functional, name, _record_falcon))
-            if kind == "gpt_neo" and not recorded:
+            if kind in ("gpt_neo", *OWN[:2]) and not recorded:
                 for layer in range(self.layers):
                     module = self.attention(layer)
                     stack.enter_context(mock.patch.object(module, "_attn", module.own))

@@ -64,6 +64,7 @@ class Blocks:
         sides: names of the projections of queries and keys within the module; one name for a
             fused projection, whose `layout` says where the heads lie.
         layout: see `sides`.
+        transposed: whether outputs of the projections are columns.
         key_heads: key of the number of key heads, the number itself, or None for as many as
             query heads.
         key_heads_absent: their number where that key is absent; None for as many as query heads.
@@ -112,6 +113,7 @@ class Blocks:
     keys: Keys = Keys()
     sides: tuple[str, ...] = ("q_proj", "k_proj")
     layout: Layout | None = None
+    transposed: bool = False
     key_heads: str | int | None = None
     key_heads_absent: int | None = None
     own_head_dim: bool = False

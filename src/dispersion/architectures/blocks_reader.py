@@ -161,6 +161,7 @@ class BlocksReader:
                 heads=heads,
                 outputs=fused.outputs if fused else None,
                 starts=start,
+                transposed=rules.transposed,
                 norm=_qk_norm(rules.qk_norm, module, letter),
             )
             for side, bias, heads, start, letter in zip(
