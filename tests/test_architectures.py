@@ -13,6 +13,7 @@ import mechanism_checks
 from dispersion import architectures
 from dispersion.architectures import families, plan, registry, supported_model_types
 from dispersion.architectures.scales import divided, inverse_root, times
+from dispersion.architectures.unsupported import REASONS
 from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.enclosure import Enclosure
 from dispersion.errors import (
@@ -783,6 +784,17 @@ def test_an_unknown_tensor_of_the_feed_forward_part_is_skipped():
     arrays["model.layers.0.mlp.q_norm.weight"] = np.ones(4, np.float32)
     found = plan(from_arrays(arrays, dict(checkpoint.config)))
     assert not found.refused
+
+
+@pytest.mark.parametrize("model_type", sorted(REASONS))
+def test_a_known_model_type_that_is_not_read_is_refused_with_its_reason(model_type):
+    assert model_type not in supported_model_types()
+    with pytest.raises(UnsupportedError) as caught:
+        plan(from_arrays({}, {"model_type": model_type}))
+    message = str(caught.value)
+    assert message.startswith(f"model_type '{model_type}' is not supported: {REASONS[model_type]}.")
+    assert "\n" not in message
+    assert "Nearest" not in message  # which is for names that nobody knows
 
 
 @pytest.mark.parametrize("value", [5, -1, [], {}])

@@ -1559,6 +1559,12 @@ def openai_gpt(size: Size) -> dict[str, Any]:
     return config
 
 
+def ctrl(size: Size) -> dict[str, Any]:
+    config = gpt2(size, dff=size.mlp)
+    del config["n_inner"]
+    return config
+
+
 def gpt_neox_japanese(size: Size, share: float = 1.0) -> dict[str, Any]:
     config = gpt_neox(size, intermediate_multiple_size=1)
     del config["intermediate_size"]
@@ -1575,6 +1581,10 @@ def xglm(size: Size) -> dict[str, Any]:
         "attention_heads": size.few,
         "ffn_dim": size.mlp,
     }
+
+
+def modernbert_decoder(size: Size) -> dict[str, Any]:
+    return modernbert(size, intermediate_size=2)
 
 
 # Decoders that are small variants of those above.
@@ -1605,6 +1615,14 @@ FAMILIES += tuple(
             rewrite=old_gpt_neox,
         ),
         Family("xglm", "XGLM", xglm),
+        Family("ctrl", "CTRL", ctrl, head="LMHeadModel"),
+        Family("modernbert_decoder", "ModernBertDecoder", modernbert_decoder),
+        Family(
+            "modernbert_decoder__old_dialect",
+            "ModernBertDecoder",
+            lambda s: modernbert_decoder(s) | {"norm_bias": True, "attention_bias": True},
+            rewrite=old_modernbert,
+        ),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family(

@@ -217,6 +217,7 @@ PLACES = {
     "cohere": NEIGHBOURS,
     "cohere2": NEIGHBOURS,
     "cohere2_moe": NEIGHBOURS,
+    "ctrl": replace(GPT, attention="multi_head_attention", norm="layernorm1"),
     "dbrx": Places(
         layers="blocks",
         attention="norm_attn_norm.attn",
@@ -253,6 +254,7 @@ PLACES = {
     "llama4_text": NEIGHBOURS,
     "minimax": Places(mark="scaling"),
     "modernbert": Places(attention="attn", norm="attn_norm", first="embeddings.norm"),
+    "modernbert-decoder": Places(attention="attn", norm="attn_norm", first="embeddings.norm"),
     "mpt": Places(layers="blocks", attention="attn", norm="norm_1", base="transformer"),
     "openai-gpt": replace(GPT, norm="ln_2", behind=True),
     "openai_privacy_filter": NEIGHBOURS,

@@ -496,7 +496,8 @@ class Real:
         elif self.crosses(layer):
             kwargs["key_value_states"], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
-            output = self.attention(layer)(states, **kwargs)
+            own = (states,) * (3 if self.kind == "ctrl" else 1)  # of values, keys and queries
+            output = self.attention(layer)(*own, **kwargs)
         if implementation == "eager":
             return output[1]
         found = _calls[-1]

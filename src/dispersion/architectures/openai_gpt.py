@@ -1,7 +1,7 @@
 """GPT (the first): fused, transposed projections, a LayerNorm behind each block.
 
-What the first layer reads, token plus position, no norm caps. A hidden key gets the logit -10000 and
-not minus infinity, which can only take from what a ceiling allows to others.
+What the first layer reads, token plus position, no norm caps. A hidden key gets the logit -10000
+and not minus infinity, which can only take from what a ceiling allows to others.
 """
 
 from dataclasses import replace

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
 from dispersion.architectures.quantised import refuse_methods
 from dispersion.architectures.towers import language_model
+from dispersion.architectures.unsupported import REASONS
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
@@ -35,6 +36,7 @@ NAMES = (
     "cohere",
     "cohere2",
     "cohere2_moe",
+    "ctrl",
     "cwm",
     "dbrx",
     "deepseek_v2",
@@ -104,6 +106,7 @@ NAMES = (
     "mistral4",
     "mixtral",
     "modernbert",
+    "modernbert_decoder",
     "mpt",
     "muse_glimmer_text",
     "muse_spark_text",
@@ -204,6 +207,10 @@ def _find(checkpoint: Checkpoint) -> Family:
                     msg = f"text_config in config.json must be an object. Got {got}."
                     raise CheckpointError(msg)
                 return family
+        if model_type in REASONS:
+            listed = f"`dispersion families` lists all {len(supported_model_types())} that are."
+            msg = f"model_type '{model_type}' is not supported: {REASONS[model_type]}. {listed}"
+            raise UnsupportedError(msg)
         nested = " (its language model is nested in text_config)" if "text_config" in config else ""
         raise UnsupportedError(
             _refusal(f"model_type {shown(repr(model_type))}{nested}", model_type)
