@@ -83,9 +83,8 @@ class Family:
     @property
     def model_class(self) -> str:
         # a model of text alone has no class of its own with a head
-        kind = self.code or self.kind
-        kind = kind if self.head == "Model" else kind.removesuffix("Text")
-        return kind + self.head
+        kind = self.kind if self.head == "Model" else self.kind.removesuffix("Text")
+        return (self.code or kind) + self.head
 
 
 def decoder(size: Size, **more: Any) -> dict[str, Any]:
@@ -1587,6 +1586,20 @@ def modernbert_decoder(size: Size) -> dict[str, Any]:
     return modernbert(size, intermediate_size=2)
 
 
+def hrm_text(size: Size) -> dict[str, Any]:
+    """Two stacks of one layer each, which run six times in all."""
+    config = decoder(
+        size,
+        head_dim=size.head_dim,
+        num_attention_heads=size.few,
+        num_hidden_layers=1,
+        H_cycles=2,
+        L_cycles=2,
+    )
+    del config["num_key_value_heads"]
+    return config
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1622,6 +1635,13 @@ FAMILIES += tuple(
             "ModernBertDecoder",
             lambda s: modernbert_decoder(s) | {"norm_bias": True, "attention_bias": True},
             rewrite=old_modernbert,
+        ),
+        Family("hrm_text", "HrmText", hrm_text, code="HrmText"),
+        Family(
+            "hrm_text__causal",
+            "HrmText",
+            lambda s: hrm_text(s) | {"prefix_lm": False},
+            code="HrmText",
         ),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),

@@ -135,6 +135,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(t5(config)))
     if kind == "albert":
         return Places(listed=tuple(albert(config)), base="albert")
+    if kind == "hrm_text":
+        return Places(listed=tuple(hrm(config)))
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
     return PLACES.get(kind, Places())
@@ -158,6 +160,14 @@ def longcat(config: Any) -> Iterator[Place]:
     for i in range(config.num_layers):
         for j in range(2):
             yield Place(f"layers.{i}.self_attn.{j}", f"layers.{i}.input_layernorm.{j}")
+
+
+def hrm(config: Any) -> Iterator[Place]:
+    """The layers of the stack that runs more often, then those of the other."""
+    for stack in ("L_module", "H_module"):
+        for i in range(config.num_layers_per_stack):
+            root = f"{stack}.layers.{i}."
+            yield Place(f"{root}self_attn", f"{root}input_layernorm")
 
 
 def pooled(config: Any) -> Iterator[Place]:

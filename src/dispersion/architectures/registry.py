@@ -79,6 +79,7 @@ NAMES = (
     "granitemoe_swa",
     "granitemoehybrid",
     "helium",
+    "hrm_text",
     "hunyuan_v1_dense",
     "hy_v3",
     "hyperclovax",
