@@ -1600,6 +1600,43 @@ def hrm_text(size: Size) -> dict[str, Any]:
     return config
 
 
+def zamba(size: Size) -> dict[str, Any]:
+    """A block on twice as many coordinates, whose heads have twice as many."""
+    config = llama(
+        size,
+        hidden_size=size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_hidden_layers=3,
+        layers_block_type=["linear_attention", "hybrid", "hybrid"],
+        n_mamba_heads=1,
+        mamba_d_state=2,
+        mamba_d_conv=2,
+        mamba_expand=1,
+        mamba_dt_rank=2,
+    )
+    del config["rope_parameters"]
+    return config
+
+
+def zamba2(size: Size) -> dict[str, Any]:
+    return llama(
+        size,
+        hidden_size=size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_hidden_layers=3,
+        num_mem_blocks=2,
+        layers_block_type=["linear_attention", "hybrid", "hybrid"],
+        n_mamba_heads=2,
+        mamba_d_state=2,
+        mamba_d_conv=2,
+        mamba_expand=1,
+        chunk_size=8,
+        adapter_rank=2,
+    )
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1642,6 +1679,13 @@ FAMILIES += tuple(
             "HrmText",
             lambda s: hrm_text(s) | {"prefix_lm": False},
             code="HrmText",
+        ),
+        Family("zamba", "Zamba", zamba),
+        Family("zamba2", "Zamba2", zamba2),
+        Family(
+            "zamba2__rope",
+            "Zamba2",
+            lambda s: zamba2(s) | {"use_mem_rope": True, "num_key_value_heads": 1},
         ),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),

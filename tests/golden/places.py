@@ -279,5 +279,9 @@ PLACES = {
         layers="encoder.block", attention="layer.0.SelfAttention", norm="layer.0.layer_norm"
     ),
     "vit": VIT,
+    "zamba": Places(attention="shared_transf.self_attn", norm="shared_transf.input_layernorm"),
+    "zamba2": Places(
+        attention="shared_transformer.self_attn", norm="shared_transformer.input_layernorm"
+    ),
     "xglm": Places(norm="self_attn_layer_norm"),
 }

@@ -223,7 +223,8 @@ class Real:
 
     @property
     def width(self) -> int:
-        return self.sizes.hidden_size
+        # two of the hybrids put the token embedding beside the hidden state
+        return getattr(self.sizes, "attention_hidden_size", None) or self.sizes.hidden_size
 
     @property
     def rope(self) -> Any | None:
@@ -325,7 +326,9 @@ class Real:
         return places(self.config)
 
     def attention(self, layer: int) -> Any | None:
-        """The attention module; None in layers without softmax attention."""
+        """The attention module; None in layers without softmax attention of their own."""
+        if self.kind == "zamba" and layer != self.config.layers_block_type.index("hybrid"):
+            return None  # the same block once more
         return self.places.module(self.model, layer)
 
     def norm(self, layer: int) -> Any | None:
@@ -470,6 +473,8 @@ class Real:
                 kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
+        if self.kind.startswith("zamba"):
+            kwargs["layer_idx"] = layer
         if self.kind == "gpt_neox_japanese":
             kwargs["position_ids"] = None
         if self.kind == "openai-gpt":

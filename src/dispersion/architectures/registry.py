@@ -149,6 +149,8 @@ NAMES = (
     "vit",
     "whisper",
     "xglm",
+    "zamba",
+    "zamba2",
 )
 """Files of this folder that hold a family each."""
 
