@@ -70,6 +70,7 @@ class Family:
     targets: tuple[float, ...] | None = field(default=(3.0, 60.0))  # None: as random as they come
     dropped: str | None = None  # a part of the bare model that is not saved
     lengths: tuple[int, ...] | None = None  # None for those of the size
+    effort: float = 1.0  # how much longer than others its attack climbs
     code: str | None = None  # prefix of the model's class where it is another model's
 
     def build(self, size: Size) -> Any:
@@ -1637,6 +1638,11 @@ def zamba2(size: Size) -> dict[str, Any]:
     )
 
 
+def esmc(size: Size) -> dict[str, Any]:
+    heads = {"num_attention_heads": size.few, "num_key_value_heads": size.few}
+    return llama(size, hidden_size=size.few * size.head_dim, **heads)
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1687,6 +1693,7 @@ FAMILIES += tuple(
             "Zamba2",
             lambda s: zamba2(s) | {"use_mem_rope": True, "num_key_value_heads": 1},
         ),
+        Family("esmc", "Esmc", esmc, head="ForMaskedLM", qk_norm="layerwise", effort=4.0),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family(

@@ -246,6 +246,7 @@ PLACES = {
     "electra": replace(BERT, base="electra"),
     "ernie4_5": NEIGHBOURS,
     "ernie4_5_moe": NEIGHBOURS,
+    "esmc": Places(base="esmc"),
     "esm": replace(BERT, norm="attention.LayerNorm", behind=False, first=None, base="esm"),
     "glm": NEIGHBOURS,
     "glm4": NEIGHBOURS,

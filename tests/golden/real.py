@@ -552,7 +552,7 @@ class Real:
             return [None] * self.layers  # the last query sees all
         with torch.no_grad(), self._recording(recorded=True):
             # some models take no embeddings, or not these alone
-            by_ids = self.kind in ("clip_text_model", "siglip_text_model")
+            by_ids = self.kind in ("clip_text_model", "esmc", "siglip_text_model")
             if by_ids or hasattr(self.config, "vocab_size_per_layer_input"):
                 self.model(input_ids=torch.ones(1, n, dtype=torch.long))
             else:

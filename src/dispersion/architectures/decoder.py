@@ -37,7 +37,8 @@ class Decoder:
         norm: kind of that norm.
         norm_parts: which of gain and bias that norm has.
         gain_offset: 1.0 where norms multiply by 1 + weight.
-        qk_norm: RMS norm of q and k before the rotation, per head or over all heads together.
+        qk_norm: norm of q and k before the rotation, per head or over all heads together.
+        qk_kind: kind of that norm.
         qk_names: names of the QK norms of q and k.
         qk_key: key that switches the QK norm on; or None for always.
         qk_absent: whether it is on where that key is absent.
@@ -91,6 +92,7 @@ class Decoder:
     norm_parts: tuple[Literal["weight", "bias"], ...] = ("weight",)
     gain_offset: float = 0.0
     qk_norm: Literal["none", "headwise", "layerwise"] = "none"
+    qk_kind: Literal["rms", "layer"] = "rms"
     qk_names: tuple[str, str] = ("q_norm", "k_norm")
     qk_key: str | None = None
     qk_absent: bool = False

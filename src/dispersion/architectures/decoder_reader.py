@@ -334,7 +334,8 @@ class Reader:
         switched = key is None or flag(self.config, key, default=absent)
         if rules.qk_norm == "none" or not switched or (rules.qk_turned and not kind.rotates):
             return None
-        return Norm("rms", gain if rules.qk_gain else None, gain_offset=self.gain_offset)
+        kept = gain if rules.qk_gain else None
+        return Norm(rules.qk_kind, kept, gain_offset=self.gain_offset)
 
     def _embedding(self, prefix: str) -> EmbeddingInput:
         scale = ONE

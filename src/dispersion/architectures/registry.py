@@ -50,6 +50,7 @@ NAMES = (
     "ernie4_5",
     "ernie4_5_moe",
     "esm",
+    "esmc",
     "exaone",
     "exaone4",
     "exaone_moe",
