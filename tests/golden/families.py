@@ -1643,6 +1643,29 @@ def esmc(size: Size) -> dict[str, Any]:
     return llama(size, hidden_size=size.few * size.head_dim, **heads)
 
 
+def dory(size: Size) -> dict[str, Any]:
+    return decoder(
+        size,
+        head_dim=size.head_dim,
+        initializer_range=0.7,  # its square divides the logits
+        n_input_layers=1,
+        n_recurrent_layers=1,
+        n_output_layers=0,
+        n_recurrent_loops=1,
+        rope_parameters=by_layer(partial=1.0),
+        **sliding(size),
+    )
+
+
+def timesfm2_5(size: Size) -> dict[str, Any]:
+    config = decoder(size, head_dim=size.head_dim, patch_length=2, output_quantile_len=2)
+    config |= {"horizon_length": 2, "context_length": 64, "quantiles": [0.5]}
+    for key in ("vocab_size", "tie_word_embeddings", "pad_token_id", "bos_token_id"):
+        del config[key]
+    del config["eos_token_id"]
+    return config
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1694,6 +1717,14 @@ FAMILIES += tuple(
             lambda s: zamba2(s) | {"use_mem_rope": True, "num_key_value_heads": 1},
         ),
         Family("esmc", "Esmc", esmc, head="ForMaskedLM", qk_norm="layerwise", effort=4.0),
+        Family("dory", "Dory", dory, targets=None),
+        Family(
+            "timesfm2_5",
+            "TimesFm2_5",
+            timesfm2_5,
+            head="ModelForPrediction",
+            targets=None,
+        ),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family(

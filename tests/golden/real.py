@@ -39,6 +39,7 @@ transformers.logging.disable_progress_bar()
 ROPES = ("rotary_emb", "rotary_embeddings")
 INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # attention asks for a mask to pick from
 OWN = ("gpt_neox_japanese", "openai-gpt", "xglm")  # ask for no attention function
+BEHIND = ("dory", "hunyuan_v1_dense", "timesfm2_5")  # gains behind the rotation
 GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
 UNKNOWN = {"siglip_text_model": SiglipTextModel, "step3p5": Step3p7TextModel}  # to AutoModel
 LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
@@ -258,7 +259,7 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in (*GROWING, "hunyuan_v1_dense")
+        return self.rotary and self.kind not in (*GROWING, *BEHIND)
 
     @property
     def inside(self) -> bool:
