@@ -1666,6 +1666,13 @@ def timesfm2_5(size: Size) -> dict[str, Any]:
     return config
 
 
+def hy_v4(size: Size) -> dict[str, Any]:
+    config = dsa(size) | {"indexer_types": ["full", "shared"], "hc_mult": 2}
+    config |= {"mlp_layer_types": ["dense"] * size.layers}
+    del config["first_k_dense_replace"]
+    return config
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1725,6 +1732,7 @@ FAMILIES += tuple(
             head="ModelForPrediction",
             targets=None,
         ),
+        Family("hy_v4", "HYV4", hy_v4),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family(

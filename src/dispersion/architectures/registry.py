@@ -84,6 +84,7 @@ NAMES = (
     "hrm_text",
     "hunyuan_v1_dense",
     "hy_v3",
+    "hy_v4",
     "hyperclovax",
     "internlm3",
     "iquestcoder",
