@@ -1673,6 +1673,22 @@ def hy_v4(size: Size) -> dict[str, Any]:
     return config
 
 
+def minimax_m3(size: Size) -> dict[str, Any]:
+    """A full layer, then one that picks more blocks of keys than there are."""
+    return partial(
+        size,
+        0.5,
+        head_dim=size.head_dim,
+        layer_types=["full_attention", "minimax_m3_sparse"],
+        mlp_layer_types=["dense"] * size.layers,
+        dense_intermediate_size=2,
+        index_n_heads=2,
+        index_head_dim=size.head_dim,
+        index_block_size=16,
+        index_topk_blocks=4,
+    )
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1733,6 +1749,13 @@ FAMILIES += tuple(
             targets=None,
         ),
         Family("hy_v4", "HYV4", hy_v4),
+        Family(
+            "minimax_m3_vl_text",
+            "MiniMaxM3VLText",
+            minimax_m3,
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family(

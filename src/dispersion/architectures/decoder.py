@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dispersion.growth import Growth
 
     GrowthRule = Callable[[Mapping[str, Any], LayerKind], Growth | None]
+    PickRule = Callable[[Mapping[str, Any], LayerKind], int | None]
     ShareRule = Callable[[Mapping[str, Any], tuple[LayerKind, ...]], Mapping[int, int]]
     SizeRule = Callable[[Mapping[str, Any], Sizes, int, LayerKind], Sizes]
 
@@ -71,6 +72,7 @@ class Decoder:
         sinks: whether each head has a learned sink logit.
         sink_name: its name in the attention.
         sinks_slide: whether only sliding layers have sinks.
+        picks: how many keys an indexer leaves a query of a layer at least, or None for all.
         shared: which layers take their keys from another layer, whose name is the value; or None.
         clip_key: key of the size to which queries and keys are clamped before they turn, or None.
         refused: keys that change attention when they are set, and are not supported.
@@ -124,6 +126,7 @@ class Decoder:
     sinks: bool = False
     sink_name: str = "sinks"
     sinks_slide: bool = False
+    picks: PickRule | None = None
     shared: ShareRule | None = None
     clip_key: str | None = None
     refused: tuple[str, ...] = ()

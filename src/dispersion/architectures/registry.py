@@ -104,6 +104,7 @@ NAMES = (
     "minicpm3",
     "minimax",
     "minimax_m2",
+    "minimax_m3_vl_text",
     "ministral",
     "ministral3",
     "mistral",
