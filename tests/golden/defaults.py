@@ -22,7 +22,7 @@ glm4_moe granite_swa granitemoe granitemoe_swa granitemoehybrid granitemoeshared
 kolibri1 laguna lara_mini lfm2 lfm2_moe lfm3 mimo_v2_flash minimax minimax_m2 muse_glimmer_text
 muse_spark_text olmo_hybrid openai_privacy_filter qwen3_5_moe_text qwen3_5_text qwen3_next
 recurrent_gemma seed_oss solar_open step3p5 vaultgemma
-bamba cwm hyperclovax internlm3 iquestcoder jamba mellum ministral"""
+bamba cwm hyperclovax internlm3 iquestcoder jamba mellum minimax_m3_vl_text ministral"""
 BIASES = ("attention_bias", "use_bias")
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps")
 

@@ -1689,6 +1689,22 @@ def minimax_m3(size: Size) -> dict[str, Any]:
     )
 
 
+def few_latent(size: Size) -> dict[str, Any]:
+    return {"num_attention_heads": size.few, "num_key_value_heads": size.few}
+
+
+def bailing(size: Size) -> dict[str, Any]:
+    """A linear layer, then one with attention."""
+    return latent(
+        size,
+        **few_latent(size),
+        layer_types=mixed(size),
+        mlp_layer_types=["dense"] * size.layers,
+        short_conv_kernel_size=2,
+        head_dim=4,
+    )
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1756,6 +1772,13 @@ FAMILIES += tuple(
             qk_norm="headwise",
             gain_offset=1.0,
         ),
+        Family(
+            "sarvam_mla",
+            "SarvamMLA",
+            lambda s: deepseek(s, q_lora_rank=None, **few_latent(s)),
+            code="DeepseekV3",
+        ),
+        Family("bailing_hybrid", "BailingHybrid", bailing),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family(

@@ -218,6 +218,7 @@ VIT = Places(attention="attention", norm="layernorm_before", base="vit")
 TOWER = Places(layers="encoder.layers", norm="layer_norm1", base="vision_model")
 PLACES = {
     "apertus": Places(norm="attention_layernorm"),
+    "bailing_hybrid": Places(mark="kv_b_proj"),
     "bert": BERT,
     "biogpt": Places(norm="self_attn_layer_norm", base="biogpt"),
     "bloom": BLOOM,
