@@ -131,3 +131,14 @@ def test_softplus_of_models_lies_within_the_error(x):
     soft = x if x > 20 else math.log1p(math.exp(x))  # what models compute
     assert np.all(np.abs(np.diag(built.query.matrix) - soft * gain) <= built.query.row_error)
     assert np.all(built.query.row_error <= 1e-9 * np.abs(soft * gain))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("part", ["q_proj.weight", "k_proj.weight"])
+def test_a_weight_that_is_not_finite_is_found(name, part):
+    arrays, config = loaded(name)
+    tensor = next(n for n in arrays if n.endswith(f"0.self_attn.{part}"))
+    arrays[tensor] = arrays[tensor].copy()
+    arrays[tensor][9, 1] = np.nan
+    with pytest.raises(CheckpointError, match=part):
+        list(plan(from_arrays(arrays, config)).layers[0].heads())
