@@ -1705,6 +1705,23 @@ def bailing(size: Size) -> dict[str, Any]:
     )
 
 
+def glm5_next(size: Size) -> dict[str, Any]:
+    """A linear layer, then one with attention on more keys than there are."""
+    config = dsa(size) | {
+        "qk_rope_head_dim": 0,
+        "layer_types": ["linear_attention", "indexed_attention"],
+        "indexer_types": ["full", "full"],
+        "mlp_layer_types": ["dense"] * size.layers,
+        "index_kpool": 4,
+        "hc_mult": 2,
+        "linear_head_dim": 4,
+        "linear_num_heads": 2,
+        "linear_conv_kernel_dim": 2,
+    }
+    del config["first_k_dense_replace"], config["rope_parameters"]
+    return config
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -1779,6 +1796,7 @@ FAMILIES += tuple(
             code="DeepseekV3",
         ),
         Family("bailing_hybrid", "BailingHybrid", bailing),
+        Family("glm5_next_text", "Glm5NextText", glm5_next, head="Model"),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
         Family(

@@ -251,6 +251,7 @@ PLACES = {
     "esm": replace(BERT, norm="attention.LayerNorm", behind=False, first=None, base="esm"),
     "glm": NEIGHBOURS,
     "glm4": NEIGHBOURS,
+    "glm5_next_text": Places(mark="kv_b_proj"),
     "gpt2": GPT,
     "gpt_bigcode": GPT,
     "gpt_neo": replace(GPT, attention="attn.attention"),

@@ -480,6 +480,8 @@ class Real:
             kwargs["position_ids"] = None
         if self.kind == "openai-gpt":
             kwargs["output_attentions"] = True
+        if self.kind == "glm5_next_text":  # it masks by itself, and asks which tokens are padding
+            kwargs["attention_mask"] = torch.ones(states.shape[:2], dtype=torch.bool)
         if self.kind in INDEXED:
             n = states.shape[1]
             if mask is None:

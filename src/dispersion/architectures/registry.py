@@ -68,6 +68,7 @@ NAMES = (
     "glm",
     "glm4",
     "glm4_moe",
+    "glm5_next_text",
     "glm_moe_dsa",
     "gpt2",
     "gpt_bigcode",

@@ -19,7 +19,6 @@ GATED = "a gate that depends on what it reads stands between the norm and attent
 SUMMED = "some of its keys are sums over several tokens"
 LEARNED = "each head has learned numbers by which its queries grow with the position"
 NORMED = "a norm stands behind the part of latent keys that turns, which is not described"
-POOLED = "how many keys its indexer of pooled keys leaves a query is not described"
 SEVERAL = "its file holds several models for audio, which are not told apart"
 OWN = "its modelling code is no part of transformers but comes with its files"
 
@@ -39,7 +38,6 @@ _GROUPS: dict[str, str] = {
     SUMMED: "deepseek_v4",
     LEARNED: "mistral_large4 mistral_large4_text",
     NORMED: "dots3_note dots3_note_text",
-    POOLED: "glm5_next glm5_next_text",
     SEVERAL: "bark csm dia moshi musicgen musicgen_melody",
     OWN: "aquila baichuan bailing_moe chatglm deepseek dream internlm internlm2 llada minicpm "
     "mixformer-sequential orion qwen telechat xverse",
