@@ -1,9 +1,11 @@
 """Heads whose keys an indexer picks: what may be said of them, and how configs say so."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dispersion import rigor
@@ -16,6 +18,7 @@ from dispersion.picked import PickedHead
 from dispersion.verdict import Target
 
 DATA = Path(__file__).parent / "data"
+LOGITS = json.loads((DATA / "logits.json").read_text())["logits"]
 PICKS, LENGTH = 4, 40
 
 
@@ -98,3 +101,46 @@ def test_indexers_are_skipped_with_a_reason(name):
     skipped = [s for s in planned(name).skipped if ".indexer." in s.name]
     assert skipped
     assert all("indexer that picks the keys" in s.reason for s in skipped)
+
+
+def rms(x, gain, eps):
+    return gain * x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
+
+
+def test_latents_alone_give_the_logits_of_glm5_next():
+    """Queries and keys from their definition: logits of the real module, and within the balls."""
+    checkpoint = open_checkpoint(DATA / "glm5_next_text")
+    layer = plan(checkpoint).layers[0]
+    read = {n.removeprefix(f"{layer.module}."): n for n in layer.tensors}
+    read = {n: checkpoint.read(full).astype(np.float64) for n, full in read.items()}
+    gain = read[f"layers.{layer.layer}.input_layernorm.weight"]
+    x = np.sin(1.0 + np.arange(6 * len(gain)) ** 1.5).reshape(6, -1)
+    states = gain * math.sqrt(len(gain)) * x / np.linalg.norm(x, axis=1, keepdims=True)
+    latents = [
+        rms(states @ read[f"{a}.weight"].T, read[f"{b}.weight"], checkpoint.config["rms_norm_eps"])
+        for a, b in (("q_a_proj", "q_a_layernorm"), ("kv_a_proj_with_mqa", "kv_a_layernorm"))
+    ]
+    queries, both = (
+        (h @ read[f"{n}.weight"].T).reshape(6, layer.query_heads, -1)
+        for h, n in zip(latents, ("q_b_proj", "kv_b_proj"), strict=True)
+    )
+    keys = both[:, :, : layer.head_dim]
+    for index, _, head in layer.heads():
+        row = head.scale.upper * keys[:, index] @ queries[-1, index]
+        expected = np.array(LOGITS["glm5_next_text"][layer.layer][index])
+        np.testing.assert_allclose(row, expected, atol=1e-9 * np.abs(expected).max())
+        for ball, points in ((head.query, queries), (head.key, keys)):
+            solved = np.linalg.lstsq(ball.radius.upper * ball.matrix, points[:, index].T)[0]
+            assert np.linalg.norm(solved, axis=0).max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"index_kpool_always_select_tail": False}, "index_kpool_always_select_tail in config"),
+        ({"qk_rope_head_dim": 4}, "qk_rope_head_dim in config.json must be 0"),
+    ],
+)
+def test_what_glm5_next_does_not_cover_is_refused(changes, words):
+    with pytest.raises(UnsupportedError, match=words):
+        planned("glm5_next_text", **changes)
