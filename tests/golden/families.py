@@ -1795,6 +1795,23 @@ FAMILIES += tuple(
             lambda s: deepseek(s, q_lora_rank=None, **few_latent(s)),
             code="DeepseekV3",
         ),
+        Family(
+            "sarvam_moe",
+            "SarvamMoE",
+            lambda s: routed(partial(s, 0.5, head_dim=s.head_dim, **few(s))),
+            code="Glm4Moe",
+            qk_norm="headwise",
+        ),
+        Family(
+            "sarvam_moe__bias",
+            "SarvamMoE",
+            lambda s: routed(
+                partial(
+                    s, 0.5, head_dim=s.head_dim, use_qk_norm=False, attention_bias=True, **few(s)
+                )
+            ),
+            code="Glm4Moe",
+        ),
         Family("bailing_hybrid", "BailingHybrid", bailing),
         Family("glm5_next_text", "Glm5NextText", glm5_next, head="Model"),
         Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),

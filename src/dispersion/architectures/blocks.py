@@ -79,7 +79,8 @@ class Blocks:
             layer itself, or none where `post_norm`.
         first_map: the linear map behind `first_norm`, outside the layers, and the coordinates of
             that norm; or None.
-        qk_norm: the QK norm, its names within the module with {side} for q and k; or None.
+        qk_norm: the QK norm, its names within the module with {side} for q and k, {word} for query
+            and key; or None.
         qk_eps: its ε where it is not that of the other norms.
         eps: ε of the norms where `eps_key` is absent from the config, or None of that key.
         scale: logit scale: 1/√head_dim, or 1.

@@ -142,6 +142,7 @@ NAMES = (
     "recurrent_gemma",
     "roberta",
     "sarvam_mla",
+    "sarvam_moe",
     "seed_oss",
     "siglip",
     "siglip_text_model",
