@@ -24,6 +24,7 @@ GOLDEN = sorted(p.parent.name for p in DATA.glob("*/adversarial.json"))
 UNBOUNDED = {("opt__postnorm", 0), ("openai_gpt", 0)}
 # A LayerNorm over all rows of a projection, which centred inputs do not reach in all directions.
 SILENT = ("esmc",)
+PICKED = {("minimax_m3_vl_text", 1)}  # where an indexer picks keys, beside a layer that sees all
 # Of the others only certificates are compared: their own tests say how loose a cover is.
 REACHED = [name for name in GOLDEN if not covered(name)]
 # The reached values come from float64 arithmetic on some hundred terms of a row.
@@ -237,6 +238,7 @@ def test_the_real_module_reproduces_every_witness(name, check_witnesses):
     assert [line for r in results for line in r.failures()] == []
     if (covered(name) or name in SILENT) and not results:
         return
-    assert len(results) == 3 * len(record(name)["heads"])
+    known = [h for h in record(name)["heads"] if (name, h["layer"]) not in PICKED]
+    assert len(results) == 3 * len(known)
     # Neither a witness of nothing nor one that is certain whatever the row.
     assert any(0.01 < r.claimed < 0.99 for r in results)
