@@ -8,10 +8,10 @@ from __future__ import annotations
 VALUES = "its logits have a term that depends on what tokens say, beside query times key"
 CONVOLVED = "a convolution over neighbouring tokens makes its keys"
 PICTURE = "its logits may add biases over the two dimensions of a picture"
-DISTANCE = "its logits have products with embeddings of distances, beside query times key"
+DISTANCE = "its logits may have products with embeddings of distances, beside query times key"
 ROUTED = "a router picks the projection of each query"
 MARKED = "which keys a query sees, and by which projections, depends on marks of tokens"
-RANDOM = "which keys a query sees is drawn at random"
+RANDOM = "which keys a query sees may be drawn at random"
 HASHED = "hashes of queries say which keys they see"
 APPROXIMATE = "its attention approximates a softmax"
 WITHOUT = "it has no softmax attention"
@@ -38,7 +38,7 @@ _GROUPS: dict[str, str] = {
     SUMMED: "deepseek_v4",
     LEARNED: "mistral_large4 mistral_large4_text",
     NORMED: "dots3_note dots3_note_text",
-    SEVERAL: "bark csm dia moshi musicgen musicgen_melody",
+    SEVERAL: "bark csm moshi musicgen musicgen_melody",
     OWN: "aquila baichuan bailing_moe chatglm deepseek dream internlm internlm2 llada minicpm "
     "mixformer-sequential orion qwen telechat xverse",
 }
