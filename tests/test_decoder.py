@@ -20,7 +20,7 @@ RECORD = json.loads((DATA / "defaults.json").read_text())
 STATED, DEFAULTS = RECORD["stated"], RECORD["defaults"]
 # Layers that do not rotate although their config states a base.
 REST = ("afmoe", "beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1")
-REST += ("lara_mini", "muse_glimmer_text", "muse_spark_text")
+REST += ("jamba", "lara_mini", "muse_glimmer_text", "muse_spark_text")
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -114,6 +114,7 @@ def test_defaults_are_recorded_for_every_decoder_with_no_others():
 FLAT = ["cohere2_moe", "lara_mini"]
 FLAT += ["apertus", "arcee", "bitnet", "cohere2", "diffllama", "dots1", "ernie4_5", "ernie4_5_moe"]
 FLAT += ["exaone4", "exaone_moe", "falcon_h1", "flex_olmo", "glm", "glm4", "glm4_moe", "granitemoe"]
+FLAT += ["bamba", "internlm3", "iquestcoder", "ministral", "hyperclovax"]
 FLAT += ["helium", "hy_v3", "lfm2", "minimax", "minimax_m2", "olmo_hybrid", "qwen3_next"]
 FLAT += ["recurrent_gemma", "seed_oss", "solar_open", "vaultgemma", "afmoe", "flint", "kolibri1"]
 

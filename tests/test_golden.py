@@ -21,7 +21,10 @@ from mechanism_checks import covered
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(p.parent.name for p in DATA.glob("*/adversarial.json"))
 # Layer 0 reads token plus position, which no norm caps; elsewhere a projection of a norm.
-UNBOUNDED = {("opt__postnorm", 0)}
+UNBOUNDED = {("opt__postnorm", 0), ("openai_gpt", 0)}
+# A LayerNorm over all rows of a projection, which centred inputs do not reach in all directions.
+SILENT = ("esmc",)
+PICKED = {("minimax_m3_vl_text", 1)}  # where an indexer picks keys, beside a layer that sees all
 # Of the others only certificates are compared: their own tests say how loose a cover is.
 REACHED = [name for name in GOLDEN if not covered(name)]
 # The reached values come from float64 arithmetic on some hundred terms of a row.
@@ -118,6 +121,8 @@ def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
     most = 1.0001 if gain_only(name) else 1.02
     if config(name)["model_type"] in ("olmoe", "minimax_m2"):
         most = 1.02  # behind a norm, what a QK norm sees is not so large that its ε is nothing
+    if name in SILENT:
+        most = 1.04
     if partial(name):
         most = 1.2  # behind a LayerNorm's bias, coordinates that do not turn are bounded apart
     for n, recorded, certified in rows(name, "free"):
@@ -135,7 +140,13 @@ def test_exact_offsets_are_near_what_ascent_reached(name):
         assert certified.spread.upper <= most * reached, (n, recorded)
 
 
-@pytest.mark.parametrize("name", REACHED)
+@pytest.mark.parametrize("name", SILENT)
+def test_where_no_direction_is_known_to_be_reached_nothing_is_witnessed(name):
+    for n, recorded, certified in rows(name, "exact"):
+        assert certified.spread.lower == 0.0 < recorded["spread"][str(n)]
+
+
+@pytest.mark.parametrize("name", [n for n in REACHED if n not in SILENT])
 def test_witnesses_come_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
         # Not equal: key biases, and norms under QK norm, are not searched to the end.
@@ -225,8 +236,9 @@ def check_witnesses(monkeypatch):
 def test_the_real_module_reproduces_every_witness(name, check_witnesses):
     results = check_witnesses.replayed(DATA / name)
     assert [line for r in results for line in r.failures()] == []
-    if covered(name) and not results:
+    if (covered(name) or name in SILENT) and not results:
         return
-    assert len(results) == 3 * len(record(name)["heads"])
+    known = [h for h in record(name)["heads"] if (name, h["layer"]) not in PICKED]
+    assert len(results) == 3 * len(known)
     # Neither a witness of nothing nor one that is certain whatever the row.
     assert any(0.01 < r.claimed < 0.99 for r in results)

@@ -28,9 +28,10 @@ from dispersion.verdict import Target
 DATA = mechanism_checks.DATA
 NAMES = ["deepseek_v2", "deepseek_v2__bias", "deepseek_v3", "deepseek_v3__yarn", "minicpm3"]
 NAMES += ["longcat_flash", "mistral4"]
+NAMES += ["deepseek_v32", "deepseek_v32__yarn", "glm_moe_dsa", "hy_v4", "sarvam_mla"]
 REFERENCE = json.loads((DATA / "logits.json").read_text())
 POSITIONS = np.array(REFERENCE["positions"])
-HALVES = ("deepseek_v3__yarn", "minicpm3")  # the others turn neighbouring coordinates
+HALVES = ("deepseek_v3__yarn", "hy_v4", "minicpm3")  # the others turn neighbouring coordinates
 EPS = 1e-6
 
 
@@ -444,3 +445,26 @@ def test_values_without_a_size_of_their_own_take_the_width_of_a_head():
     arrays, config = changed("minicpm3", v_head_dim=None)
     with pytest.raises(CheckpointError, match="kv_b_proj"):
         plan(from_arrays(arrays, config))  # 24 / 4 is not what the file holds
+
+
+def test_ling_calls_its_modules_otherwise():
+    """Layer 1 is the one with attention; logits of the definition, of the module, of the form."""
+    model = object.__new__(Model)
+    model.module, model.root, model.name = "attention.", "model.layers.1.", "bailing_hybrid"
+    model.checkpoint = open_checkpoint(DATA / model.name)
+    model.config = model.rotation = model.checkpoint.config
+    model.still, model.rope = (model.config[f"qk_{k}_head_dim"] for k in ("nope", "rope"))
+    model.gain = model.read("input_layernorm.weight")
+    model.latent_gain = model.read("attention.kv_a_layernorm.weight")
+    model.factors = [1.0, 1.0]
+    states = model.gain * directions(len(model.gain))
+    expected = np.array(REFERENCE["logits"][model.name][1])
+    found = model.logits(states, POSITIONS)
+    np.testing.assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max())
+    queries, keys = model.queries(states), model.keys(states)
+    for index, _, head in plan(model.checkpoint).layers[0].heads():
+        assert inside(head.query, queries[:, index]).max() <= 1 + 1e-9
+        assert inside(head.key, keys[:, index]).max() <= 1 + 1e-9
+        moved = head.rotary.rotate(keys[:, index], POSITIONS - POSITIONS[-1])
+        row = head.scale.upper * moved @ queries[-1, index]
+        np.testing.assert_allclose(row, found[index], atol=1e-9 * np.abs(found).max())

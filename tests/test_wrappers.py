@@ -16,6 +16,8 @@ from dispersion.architectures.towers import TOWER
 from dispersion.architectures.wrappers import WRAPPERS
 from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
+from dispersion.head import Head
+from dispersion.picked import PickedHead
 
 DATA = Path(__file__).parent / "data"
 RECORD = json.loads((DATA / "wrapped.json").read_text())
@@ -356,26 +358,20 @@ def test_what_turns_text_otherwise_is_refused(name, changes, words):
         changed(name, changes)
 
 
-def test_layers_whose_keys_are_picked_are_refused():
+def test_layers_whose_keys_are_picked_are_told_from_the_others():
     arrays, config = wrapped("minimax_m3_vl")
     full, sparse = "full_attention", "minimax_m3_sparse"
-    module = f"{SAVED['minimax_m3_vl']['stem']}layers.{{}}.self_attn"
-    indexer = f"{module.format(1)}.index_q_proj.weight"
-    golden = heads(plan(open_checkpoint(DATA / "minimax_m3_vl")))
+    indexer = f"{SAVED['minimax_m3_vl']['stem']}layers.1.self_attn.index_q_proj.weight"
+    more = arrays | {indexer: np.ones((2, 2), np.float32)}
     older = {"layer_types": None, "sparse_attention_config": {"sparse_attention_freq": [0, 1]}}
-    for changes, more in (
-        ({"layer_types": [full, sparse]}, {}),
-        ({"layer_types": [full, sparse]}, {indexer: np.ones((2, 2), np.float32)}),
-        (older, {indexer: np.ones((2, 2), np.float32)}),
-    ):
+    for changes in ({"layer_types": [full, sparse]}, older):
         stated = config | {"text_config": config["text_config"] | changes}
-        found = plan(from_arrays(arrays | more, stated))
-        assert [(r.name, "picks" in r.reason) for r in found.refused] == [(module.format(1), True)]
-        assert len(heads(found)) == len(golden) // 2
-    found = plan(from_arrays(arrays | {indexer: np.ones((2, 2), np.float32)}, config))
-    assert [(r.name, "not known" in r.reason) for r in found.refused] == [(module.format(1), True)]
-    for types, error in (([full], CheckpointError), ([full, "conv"], UnsupportedError)):
-        with pytest.raises(error, match="layer_types"):
+        found = plan(from_arrays(more, stated))
+        assert not found.refused
+        kinds = [type(next(iter(layer.heads()))[2]) for layer in found.layers]
+        assert kinds == [Head, PickedHead]
+    for types in ([full], [full, "conv"]):
+        with pytest.raises(CheckpointError, match="layer_types"):
             changed("minimax_m3_vl", {"layer_types": types})
 
 

@@ -13,6 +13,7 @@ from dispersion.ceilings import Bounds, visible
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.offsets import Outcome, exact_spreads
+from dispersion.picked import PickedHead
 from dispersion.spectrum import spectrum
 from dispersion.spread import SpreadBound, product_bound, spread_bound
 from dispersion.verdict import Capacity, HeadResult, Result, Target, Verdict
@@ -98,7 +99,9 @@ def check_head(
         if head.growth is None:
             found.add(length, outcome.witness)
     spread = outcomes[longest].spread if longest in outcomes else free.spread
-    values = spectrum(head, free.scales) if any(t.retrieval == "any" for t in targets) else None
+    # Queries that pick their keys may have none in common: for any token T12 says nothing then.
+    common = not isinstance(head, PickedHead) and any(t.retrieval == "any" for t in targets)
+    values = spectrum(head, free.scales) if common else None
     bounds = Bounds(head, free.spread, free.level, values)
     # What positions do to the spread is that of the longest context.
     whole = bounds.with_spread(spread).spread_at(longest)

@@ -16,6 +16,7 @@ import numpy as np
 from dispersion import witness
 from dispersion.coupled_offsets import CoupledPairs
 from dispersion.lag_pairs import LagPairs, pairs_in_order
+from dispersion.picked import PickedHead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,7 +144,8 @@ class _Scan:
 
 
 def _lags(head: Head, length: int) -> NDArray[np.int64]:
-    seen = head.visible(length)
+    # Keys that the model picks may stand anywhere.
+    seen = length if isinstance(head, PickedHead) else head.visible(length)
     return np.arange(0 if head.causal else 1 - seen, seen, dtype=np.int64)
 
 

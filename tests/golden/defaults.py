@@ -23,8 +23,8 @@ kolibri1 laguna lara_mini lfm2 lfm2_moe lfm3 mimo_v2_flash minimax minimax_m2 mu
 muse_spark_text olmo_hybrid openai_privacy_filter qwen3_5_moe_text qwen3_5_text qwen3_next
 recurrent_gemma seed_oss solar_open step3p5 vaultgemma
 ernie4_5_vl_moe_text glm4v_moe_text glm_ocr_text mllama_text_model qwen3_omni_moe_text
-qwen3_vl_moe_text qwen3_vl_text emu3_text_model minimax_m3_vl_text
-voxtral_realtime_text"""
+qwen3_vl_moe_text qwen3_vl_text emu3_text_model minimax_m3_vl_text voxtral_realtime_text
+bamba cwm hyperclovax internlm3 iquestcoder jamba mellum ministral"""
 BIASES = ("attention_bias", "use_bias")
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps")
 
@@ -38,7 +38,7 @@ def silent(model_type: str) -> dict[str, Any]:
     return {
         "key_heads": [getattr(c, "num_key_value_heads", None) or heads for c in by_layer],
         "head_dim": [getattr(c, "head_dim", None) or c.hidden_size // heads for c in by_layer],
-        "rope": config.rope_parameters,
+        "rope": getattr(config, "rope_parameters", None),
         "eps": next(getattr(config, k) for k in EPSILONS if getattr(config, k, None)),
         "bias": next((getattr(config, k) for k in BIASES if hasattr(config, k)), False),
         "layer_types": getattr(config, "layer_types", None),

@@ -70,6 +70,8 @@ class Family:
     targets: tuple[float, ...] | None = field(default=(3.0, 60.0))  # None: as random as they come
     dropped: str | None = None  # a part of the bare model that is not saved
     lengths: tuple[int, ...] | None = None  # None for those of the size
+    effort: float = 1.0  # how much longer than others its attack climbs
+    code: str | None = None  # prefix of the model's class where it is another model's
 
     def build(self, size: Size) -> Any:
         config = getattr(transformers, self.kind.replace("ForText", "") + "Config")
@@ -83,7 +85,7 @@ class Family:
     def model_class(self) -> str:
         # a model of text alone has no class of its own with a head
         kind = self.kind if self.head == "Model" else self.kind.removesuffix("Text")
-        return kind + self.head
+        return (self.code or kind) + self.head
 
 
 def decoder(size: Size, **more: Any) -> dict[str, Any]:
@@ -425,7 +427,7 @@ def old_gpt_neox(config: dict[str, Any]) -> dict[str, Any]:
     config["rotary_emb_base"] = rope["rope_theta"]
     config["rotary_pct"] = rope["partial_rotary_factor"]
     config["torch_dtype"] = config.pop("dtype")
-    config.pop("attention_bias")
+    config.pop("attention_bias", None)
     return config
 
 
@@ -1807,6 +1809,364 @@ FAMILIES += (
         lengths=SHORTER,
         dtype=torch.float16,
     ),
+)
+
+
+def jamba(size: Size) -> dict[str, Any]:
+    return three(
+        size,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        num_experts=2,
+        num_experts_per_tok=1,
+        expert_layer_period=2,
+        expert_layer_offset=0,
+        mamba_d_state=2,
+        mamba_d_conv=2,
+        mamba_expand=1,
+        mamba_dt_rank=2,
+    )
+
+
+def nemotron_h(size: Size) -> dict[str, Any]:
+    config = three(
+        size,
+        head_dim=size.head_dim,
+        layers_block_type=["linear_attention", "full_attention", "mlp", "full_attention"],
+        mamba_num_heads=2,
+        mamba_head_dim=4,
+        n_groups=1,
+        ssm_state_size=2,
+        conv_kernel=2,
+        chunk_size=8,
+    )
+    del config["num_hidden_layers"], config["rope_parameters"]
+    return config
+
+
+def old_nemotron_h(config: dict[str, Any]) -> dict[str, Any]:
+    for key in ("layers_block_type", "layer_types", "num_hidden_layers"):
+        config.pop(key, None)
+    return config | {"hybrid_override_pattern": "M*-*", "num_hidden_layers": 4}
+
+
+def biogpt(size: Size) -> dict[str, Any]:
+    return bert(size, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+
+
+def dsa(size: Size) -> dict[str, Any]:
+    """An indexer that picks more keys than there are."""
+    config = deepseek(size, index_topk=64, index_head_dim=4, index_n_heads=1)
+    return (
+        config | few(size) | {"num_key_value_heads": size.few, "first_k_dense_replace": size.layers}
+    )
+
+
+def openai_gpt(size: Size) -> dict[str, Any]:
+    config = gpt2(size, n_embd=2 * size.head_dim, n_head=2)  # its feed-forward parts are wide
+    del config["n_inner"]
+    return config
+
+
+def ctrl(size: Size) -> dict[str, Any]:
+    config = gpt2(size, dff=size.mlp)
+    del config["n_inner"]
+    return config
+
+
+def gpt_neox_japanese(size: Size, share: float = 1.0) -> dict[str, Any]:
+    config = gpt_neox(size, intermediate_multiple_size=1)
+    del config["intermediate_size"]
+    rope = {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": share}
+    return config | {"rope_parameters": rope}
+
+
+def xglm(size: Size) -> dict[str, Any]:
+    return {
+        "vocab_size": size.vocab,
+        "max_position_embeddings": size.learned,
+        "d_model": size.head_dim * size.few,
+        "num_layers": size.layers,
+        "attention_heads": size.few,
+        "ffn_dim": size.mlp,
+    }
+
+
+def modernbert_decoder(size: Size) -> dict[str, Any]:
+    return modernbert(size, intermediate_size=2)
+
+
+def hrm_text(size: Size) -> dict[str, Any]:
+    """Two stacks of one layer each, which run six times in all."""
+    config = decoder(
+        size,
+        head_dim=size.head_dim,
+        num_attention_heads=size.few,
+        num_hidden_layers=1,
+        H_cycles=2,
+        L_cycles=2,
+    )
+    del config["num_key_value_heads"]
+    return config
+
+
+def zamba(size: Size) -> dict[str, Any]:
+    """A block on twice as many coordinates, whose heads have twice as many."""
+    config = llama(
+        size,
+        hidden_size=size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_hidden_layers=3,
+        layers_block_type=["linear_attention", "hybrid", "hybrid"],
+        n_mamba_heads=1,
+        mamba_d_state=2,
+        mamba_d_conv=2,
+        mamba_expand=1,
+        mamba_dt_rank=2,
+    )
+    del config["rope_parameters"]
+    return config
+
+
+def zamba2(size: Size) -> dict[str, Any]:
+    return llama(
+        size,
+        hidden_size=size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_hidden_layers=3,
+        num_mem_blocks=2,
+        layers_block_type=["linear_attention", "hybrid", "hybrid"],
+        n_mamba_heads=2,
+        mamba_d_state=2,
+        mamba_d_conv=2,
+        mamba_expand=1,
+        chunk_size=8,
+        adapter_rank=2,
+    )
+
+
+def esmc(size: Size) -> dict[str, Any]:
+    heads = {"num_attention_heads": size.few, "num_key_value_heads": size.few}
+    return llama(size, hidden_size=size.few * size.head_dim, **heads)
+
+
+def dory(size: Size) -> dict[str, Any]:
+    return decoder(
+        size,
+        head_dim=size.head_dim,
+        initializer_range=0.7,  # its square divides the logits
+        n_input_layers=1,
+        n_recurrent_layers=1,
+        n_output_layers=0,
+        n_recurrent_loops=1,
+        rope_parameters=by_layer(partial=1.0),
+        **sliding(size),
+    )
+
+
+def timesfm2_5(size: Size) -> dict[str, Any]:
+    config = decoder(size, head_dim=size.head_dim, patch_length=2, output_quantile_len=2)
+    config |= {"horizon_length": 2, "context_length": 64, "quantiles": [0.5]}
+    for key in ("vocab_size", "tie_word_embeddings", "pad_token_id", "bos_token_id"):
+        del config[key]
+    del config["eos_token_id"]
+    return config
+
+
+def hy_v4(size: Size) -> dict[str, Any]:
+    config = dsa(size) | {"indexer_types": ["full", "shared"], "hc_mult": 2}
+    config |= {"mlp_layer_types": ["dense"] * size.layers}
+    del config["first_k_dense_replace"]
+    return config
+
+
+def minimax_m3(size: Size) -> dict[str, Any]:
+    """A full layer, then one that picks more blocks of keys than there are."""
+    return partial(
+        size,
+        0.5,
+        head_dim=size.head_dim,
+        layer_types=["full_attention", "minimax_m3_sparse"],
+        mlp_layer_types=["dense"] * size.layers,
+        dense_intermediate_size=2,
+        index_n_heads=2,
+        index_head_dim=size.head_dim,
+        index_block_size=16,
+        index_topk_blocks=4,
+    )
+
+
+def few_latent(size: Size) -> dict[str, Any]:
+    return {"num_attention_heads": size.few, "num_key_value_heads": size.few}
+
+
+def bailing(size: Size) -> dict[str, Any]:
+    """A linear layer, then one with attention."""
+    return latent(
+        size,
+        **few_latent(size),
+        layer_types=mixed(size),
+        mlp_layer_types=["dense"] * size.layers,
+        short_conv_kernel_size=2,
+        head_dim=4,
+    )
+
+
+def glm5_next(size: Size) -> dict[str, Any]:
+    """A linear layer, then one with attention on more keys than there are."""
+    config = dsa(size) | {
+        "qk_rope_head_dim": 0,
+        "layer_types": ["linear_attention", "indexed_attention"],
+        "indexer_types": ["full", "full"],
+        "mlp_layer_types": ["dense"] * size.layers,
+        "index_kpool": 4,
+        "hc_mult": 2,
+        "linear_head_dim": 4,
+        "linear_num_heads": 2,
+        "linear_conv_kernel_dim": 2,
+    }
+    del config["first_k_dense_replace"], config["rope_parameters"]
+    return config
+
+
+# Decoders that are small variants of those above.
+FAMILIES += tuple(
+    replace(family, lengths=SHORTER)
+    for family in (
+        Family("deepseek_v32", "DeepseekV32", dsa),
+        Family(
+            "deepseek_v32__yarn",
+            "DeepseekV32",
+            lambda s: stretched(
+                dsa(s)
+                | {
+                    "attention_bias": True,
+                    "rope_parameters": yarn(10000.0, mscale=0.7, mscale_all_dim=1.0),
+                }
+            ),
+        ),
+        Family(
+            "glm_moe_dsa", "GlmMoeDsa", lambda s: dsa(s) | {"indexer_types": ["full", "shared"]}
+        ),
+        Family("openai_gpt", "OpenAIGPT", openai_gpt, head="LMHeadModel"),
+        Family("gpt_neox_japanese", "GPTNeoXJapanese", gpt_neox_japanese),
+        Family(
+            "gpt_neox_japanese__old_dialect",
+            "GPTNeoXJapanese",
+            lambda s: gpt_neox_japanese(s, 0.5),
+            rewrite=old_gpt_neox,
+        ),
+        Family("xglm", "XGLM", xglm),
+        Family("ctrl", "CTRL", ctrl, head="LMHeadModel"),
+        Family("modernbert_decoder", "ModernBertDecoder", modernbert_decoder),
+        Family(
+            "modernbert_decoder__old_dialect",
+            "ModernBertDecoder",
+            lambda s: modernbert_decoder(s) | {"norm_bias": True, "attention_bias": True},
+            rewrite=old_modernbert,
+        ),
+        Family("hrm_text", "HrmText", hrm_text, code="HrmText"),
+        Family(
+            "hrm_text__causal",
+            "HrmText",
+            lambda s: hrm_text(s) | {"prefix_lm": False},
+            code="HrmText",
+        ),
+        Family("zamba", "Zamba", zamba),
+        Family("zamba2", "Zamba2", zamba2),
+        Family(
+            "zamba2__rope",
+            "Zamba2",
+            lambda s: zamba2(s) | {"use_mem_rope": True, "num_key_value_heads": 1},
+        ),
+        Family("esmc", "Esmc", esmc, head="ForMaskedLM", qk_norm="layerwise", effort=4.0),
+        Family("dory", "Dory", dory, targets=None),
+        Family(
+            "timesfm2_5",
+            "TimesFm2_5",
+            timesfm2_5,
+            head="ModelForPrediction",
+            targets=None,
+        ),
+        Family("hy_v4", "HYV4", hy_v4),
+        Family(
+            "minimax_m3_vl_text",
+            "MiniMaxM3VLText",
+            minimax_m3,
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family(
+            "sarvam_mla",
+            "SarvamMLA",
+            lambda s: deepseek(s, q_lora_rank=None, **few_latent(s)),
+            code="DeepseekV3",
+        ),
+        Family(
+            "sarvam_moe",
+            "SarvamMoE",
+            lambda s: routed(partial(s, 0.5, head_dim=s.head_dim, **few(s))),
+            code="Glm4Moe",
+            qk_norm="headwise",
+        ),
+        Family(
+            "sarvam_moe__bias",
+            "SarvamMoE",
+            lambda s: routed(
+                partial(
+                    s, 0.5, head_dim=s.head_dim, use_qk_norm=False, attention_bias=True, **few(s)
+                )
+            ),
+            code="Glm4Moe",
+        ),
+        Family("bailing_hybrid", "BailingHybrid", bailing),
+        Family("glm5_next_text", "Glm5NextText", glm5_next, head="Model"),
+        Family("cwm", "Cwm", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
+        Family("ministral", "Ministral", lambda s: decoder(s, head_dim=s.head_dim, **sliding(s))),
+        Family(
+            "mellum",
+            "Mellum",
+            lambda s: experts(
+                decoder(
+                    s, head_dim=s.head_dim, rope_parameters=by_layer(partial=1.0), **sliding(s)
+                ),
+                moe_intermediate_size=2,
+            ),
+            qk_norm="headwise",
+        ),
+        Family(
+            "hyperclovax",
+            "HyperCLOVAX",
+            lambda s: llama(s, attention_multiplier=0.21875, embedding_multiplier=6.0),
+        ),
+        Family(
+            "internlm3",
+            "InternLM3",
+            lambda s: decoder(s, head_dim=s.head_dim, attention_bias=True, mlp_bias=True),
+            code="Llama",
+        ),
+        Family(
+            "iquestcoder", "IQuestCoder", lambda s: decoder(s, head_dim=s.head_dim), code="Llama"
+        ),
+        Family("exaone", "Exaone", llama_scaled, code="Llama"),
+        Family("jamba", "Jamba", jamba),
+        Family(
+            "bamba",
+            "Bamba",
+            lambda s: three(s, attn_layer_indices=[1], attention_bias=True, **mamba(s)),
+        ),
+        Family("nemotron_h", "NemotronH", nemotron_h),
+        Family("nemotron_h__old_dialect", "NemotronH", nemotron_h, rewrite=old_nemotron_h),
+        Family("biogpt", "BioGpt", biogpt),
+        Family(
+            "biogpt__unscaled",
+            "BioGpt",
+            lambda s: biogpt(s) | {"scale_embedding": False},
+            head="Model",
+        ),
+    )
 )
 
 

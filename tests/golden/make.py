@@ -277,7 +277,7 @@ def make(
     save(family, size, folder, torch.Generator().manual_seed(own))
     record = {"family": family.name, "scale": label, "seed": seed}
     size = replace(size, lengths=family.lengths or size.lengths)
-    record |= attack(folder, size, own, most, effort)
+    record |= attack(folder, size, own, most, effort * family.effort)
     checked(folder, record, effort)
     (folder / "adversarial.json").write_text(compact(record))
     total = sum(p.stat().st_size for p in folder.iterdir())

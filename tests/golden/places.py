@@ -138,6 +138,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(t5(config)))
     if kind == "albert":
         return Places(listed=tuple(albert(config)), base="albert")
+    if kind == "hrm_text":
+        return Places(listed=tuple(hrm(config)))
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
     return PLACES.get(kind, Places())
@@ -172,6 +174,14 @@ def mllama(config: Any) -> Iterator[Place]:
             yield Place(f"{root}cross_attn", norm, keys=RAW)
         else:
             yield Place(f"{root}self_attn", norm)
+
+
+def hrm(config: Any) -> Iterator[Place]:
+    """The layers of the stack that runs more often, then those of the other."""
+    for stack in ("L_module", "H_module"):
+        for i in range(config.num_layers_per_stack):
+            root = f"{stack}.layers.{i}."
+            yield Place(f"{root}self_attn", f"{root}input_layernorm")
 
 
 def pooled(config: Any) -> Iterator[Place]:
@@ -222,7 +232,9 @@ VIT = Places(attention="attention", norm="layernorm_before", base="vit")
 TOWER = Places(layers="encoder.layers", norm="layer_norm1", base="vision_model")
 PLACES = {
     "apertus": Places(norm="attention_layernorm"),
+    "bailing_hybrid": Places(mark="kv_b_proj"),
     "bert": BERT,
+    "biogpt": Places(norm="self_attn_layer_norm", base="biogpt"),
     "bloom": BLOOM,
     "clip_text_model": replace(TOWER, base="text_model"),
     "clip_vision_model": TOWER,
@@ -230,6 +242,7 @@ PLACES = {
     "cohere": NEIGHBOURS,
     "cohere2": NEIGHBOURS,
     "cohere2_moe": NEIGHBOURS,
+    "ctrl": replace(GPT, attention="multi_head_attention", norm="layernorm1"),
     "dbrx": Places(
         layers="blocks",
         attention="norm_attn_norm.attn",
@@ -248,27 +261,33 @@ PLACES = {
     "electra": replace(BERT, base="electra"),
     "ernie4_5": NEIGHBOURS,
     "ernie4_5_moe": NEIGHBOURS,
+    "esmc": Places(base="esmc"),
     "esm": replace(BERT, norm="attention.LayerNorm", behind=False, first=None, base="esm"),
     "ernie4_5_vl_moe_text": NEIGHBOURS,
     "glm": NEIGHBOURS,
     "glm4v_text": NEIGHBOURS,
     "glm4": NEIGHBOURS,
     "glm_ocr_text": NEIGHBOURS,
+    "glm5_next_text": Places(mark="kv_b_proj"),
     "gpt2": GPT,
     "gpt_bigcode": GPT,
     "gpt_neo": replace(GPT, attention="attn.attention"),
     "gpt_neox": Places(attention="attention", base="gpt_neox"),
+    "gpt_neox_japanese": Places(attention="attention", base="gpt_neox_japanese"),
     "gptj": replace(GPT, interleaved=True),
     "helium": NEIGHBOURS,
     "hunyuan_v1_dense": Places(query_norm="query_layernorm"),
     "hunyuan_vl_text": Places(query_norm="query_layernorm"),
     "kimi_linear": Places(mark="kv_b_proj"),
     "lfm2": LFM,
+    "nemotron_h": Places(attention="mixer", norm="norm", mark="q_proj"),
     "lfm3": LFM,
     "llama4_text": NEIGHBOURS,
     "minimax": Places(mark="scaling"),
     "modernbert": Places(attention="attn", norm="attn_norm", first="embeddings.norm"),
+    "modernbert-decoder": Places(attention="attn", norm="attn_norm", first="embeddings.norm"),
     "mpt": Places(layers="blocks", attention="attn", norm="norm_1", base="transformer"),
+    "openai-gpt": replace(GPT, norm="ln_2", behind=True),
     "openai_privacy_filter": NEIGHBOURS,
     "persimmon": PHI,
     "phi": PHI,
@@ -281,4 +300,9 @@ PLACES = {
         layers="encoder.block", attention="layer.0.SelfAttention", norm="layer.0.layer_norm"
     ),
     "vit": VIT,
+    "zamba": Places(attention="shared_transf.self_attn", norm="shared_transf.input_layernorm"),
+    "zamba2": Places(
+        attention="shared_transformer.self_attn", norm="shared_transformer.input_layernorm"
+    ),
+    "xglm": Places(norm="self_attn_layer_norm"),
 }

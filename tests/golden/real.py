@@ -38,6 +38,9 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
+INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # attention asks for a mask to pick from
+OWN = ("gpt_neox_japanese", "openai-gpt", "xglm")  # ask for no attention function
+BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
 UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
@@ -86,6 +89,44 @@ def _record_gpt_neo(module: Any) -> Callable[..., tuple[Tensor, None]]:
     return record
 
 
+def _record_own(module: Any, kind: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """In the place of the `_attn` of modules that ask for no attention function."""
+
+    def record(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *_: Any) -> Any:
+        if kind == "openai-gpt":  # its keys come turned, its mask is its own
+            key, n = key.transpose(2, 3), query.shape[2]
+            seen = module.bias[:, :, :n, :n]
+            mask = torch.zeros(seen.shape, dtype=query.dtype).masked_fill(seen == 0, -torch.inf)
+        scale = query.shape[-1] ** -0.5
+        _calls.append({"query": query, "key": key, "mask": mask, "scaling": scale})
+        return [torch.zeros_like(query), torch.zeros_like(query)]
+
+    return record
+
+
+def _record_xglm(module: Any, config: Any) -> Callable[..., Any]:
+    """Around a forward pass that multiplies queries by keys itself, as its first `bmm`."""
+    own, product = module.forward, torch.bmm
+
+    def record(states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
+        seen: list[tuple[Tensor, Tensor]] = []
+
+        def keep(first: Tensor, second: Tensor) -> Tensor:
+            seen.append((first, second))
+            return product(first, second)
+
+        with mock.patch.object(torch, "bmm", keep):
+            found = own(states, attention_mask=attention_mask, **kwargs)
+        if config._attn_implementation == "recorded":
+            batch = states.shape[0]
+            query, key = (x.unflatten(0, (batch, -1)) for x in seen[0])
+            call = {"query": query, "key": key.transpose(2, 3), "scaling": 1.0}
+            _calls.append(call | {"mask": attention_mask})
+        return found
+
+    return record
+
+
 AttentionInterface.register("recorded", _record)
 AttentionMaskInterface.register("recorded", eager_mask)
 
@@ -129,6 +170,12 @@ class Real:
                 module = self.attention(layer)
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
+        for layer in range(self.layers) if config.model_type in OWN else ():
+            module = self.attention(layer)
+            if config.model_type == "xglm":
+                module.forward = _record_xglm(module, model.config)
+                continue
+            module.own, module._attn = module._attn, _record_own(module, config.model_type)
         with self._precision():  # frequencies too in float64
             for owner in (model, *(self.attention(layer) for layer in self.attending)):
                 for name in ROPES:
@@ -182,7 +229,8 @@ class Real:
 
     @property
     def width(self) -> int:
-        return self.sizes.hidden_size
+        # two of the hybrids put the token embedding beside the hidden state
+        return getattr(self.sizes, "attention_hidden_size", None) or self.sizes.hidden_size
 
     @property
     def rope(self) -> Any | None:
@@ -216,7 +264,7 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in (*GROWING, "hunyuan_v1_dense", "hunyuan_vl_text")
+        return self.rotary and self.kind not in (*GROWING, *BEHIND)
 
     @property
     def inside(self) -> bool:
@@ -284,7 +332,9 @@ class Real:
         return places(self.config)
 
     def attention(self, layer: int) -> Any | None:
-        """The attention module; None in layers without softmax attention."""
+        """The attention module; None in layers without softmax attention of their own."""
+        if self.kind == "zamba" and layer != self.config.layers_block_type.index("hybrid"):
+            return None  # the same block once more
         return self.places.module(self.model, layer)
 
     def norm(self, layer: int) -> Any | None:
@@ -431,6 +481,20 @@ class Real:
                 kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
+        if self.kind.startswith("zamba"):
+            kwargs["layer_idx"] = layer
+        if self.kind == "gpt_neox_japanese":
+            kwargs["position_ids"] = None
+        if self.kind == "openai-gpt":
+            kwargs["output_attentions"] = True
+        if self.kind == "glm5_next_text":  # it masks by itself, and asks which tokens are padding
+            kwargs["attention_mask"] = torch.ones(states.shape[:2], dtype=torch.bool)
+        if self.kind in INDEXED:
+            n = states.shape[1]
+            if mask is None:
+                kwargs["attention_mask"] = torch.zeros(1, 1, n, n, dtype=self.dtype)
+            if hasattr(self.config, "indexer_types"):  # all keys are picked in these contexts
+                kwargs["prev_topk_indices"] = torch.arange(n).expand(len(states), n, n)
         if self.kind == "falcon":
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
@@ -448,7 +512,8 @@ class Real:
             name = "cross_attention" if self.kind == "mllama_text_model" else "key_value"
             kwargs[f"{name}_states"], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
-            output = self.attention(layer)(states, **kwargs)
+            own = (states,) * (3 if self.kind == "ctrl" else 1)  # of values, keys and queries
+            output = self.attention(layer)(*own, **kwargs)
         if implementation == "eager":
             return output[1]
         found = _calls[-1]
@@ -476,7 +541,7 @@ class Real:
                 self.config._attn_implementation = "sdpa"
                 name = "scaled_dot_product_attention"
                 stack.enter_context(mock.patch.object(torch.nn.functional, name, _record_falcon))
-            if kind == "gpt_neo" and not recorded:
+            if kind in ("gpt_neo", *OWN[:2]) and not recorded:
                 for layer in range(self.layers):
                     module = self.attention(layer)
                     stack.enter_context(mock.patch.object(module, "_attn", module.own))
@@ -498,7 +563,7 @@ class Real:
             return [None] * self.layers  # the last query sees all
         with torch.no_grad(), self._recording(recorded=True):
             # some models take no embeddings, or not these alone
-            by_ids = self.kind in ("clip_text_model", "siglip_text_model")
+            by_ids = self.kind in ("clip_text_model", "esmc", "siglip_text_model")
             if by_ids or hasattr(self.config, "vocab_size_per_layer_input"):
                 self.model(input_ids=torch.ones(1, n, dtype=torch.long))
             else:

@@ -64,6 +64,7 @@ class Blocks:
         sides: names of the projections of queries and keys within the module; one name for a
             fused projection, whose `layout` says where the heads lie.
         layout: see `sides`.
+        transposed: whether outputs of the projections are columns.
         key_heads: key of the number of key heads, the number itself, or None for as many as
             query heads.
         key_heads_absent: their number where that key is absent; None for as many as query heads.
@@ -78,7 +79,8 @@ class Blocks:
             layer itself, or none where `post_norm`.
         first_map: the linear map behind `first_norm`, outside the layers, and the coordinates of
             that norm; or None.
-        qk_norm: the QK norm, its names within the module with {side} for q and k; or None.
+        qk_norm: the QK norm, its names within the module with {side} for q and k, {word} for query
+            and key; or None.
         qk_eps: its ε where it is not that of the other norms.
         eps: ε of the norms where `eps_key` is absent from the config, or None of that key.
         scale: logit scale: 1/√head_dim, or 1.
@@ -112,6 +114,7 @@ class Blocks:
     keys: Keys = Keys()
     sides: tuple[str, ...] = ("q_proj", "k_proj")
     layout: Layout | None = None
+    transposed: bool = False
     key_heads: str | int | None = None
     key_heads_absent: int | None = None
     own_head_dim: bool = False

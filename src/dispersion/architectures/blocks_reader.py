@@ -161,6 +161,7 @@ class BlocksReader:
                 heads=heads,
                 outputs=fused.outputs if fused else None,
                 starts=start,
+                transposed=rules.transposed,
                 norm=_qk_norm(rules.qk_norm, module, letter),
             )
             for side, bias, heads, start, letter in zip(
@@ -236,5 +237,9 @@ def stated(config: Mapping[str, Any], rule: str | bool, *, default: bool) -> boo
 def _qk_norm(norm: Norm | None, module: str, side: str) -> Norm | None:
     if norm is None:
         return None
-    gain, bias = (n and f"{module}.{n.replace('{side}', side)}" for n in (norm.gain, norm.bias))
+    word = {"q": "query", "k": "key"}[side]
+    gain, bias = (
+        n and f"{module}.{n.replace('{side}', side).replace('{word}', word)}"
+        for n in (norm.gain, norm.bias)
+    )
     return Norm(norm.kind, gain, bias, stacked=norm.stacked, listed=norm.listed)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dispersion.growth import Growth
 
     GrowthRule = Callable[[Mapping[str, Any], LayerKind], Growth | None]
+    PickRule = Callable[[Mapping[str, Any], LayerKind], int | None]
     ShareRule = Callable[[Mapping[str, Any], tuple[LayerKind, ...]], Mapping[int, int]]
     SizeRule = Callable[[Mapping[str, Any], Sizes, int, LayerKind], Sizes]
 
@@ -37,7 +38,8 @@ class Decoder:
         norm: kind of that norm.
         norm_parts: which of gain and bias that norm has.
         gain_offset: 1.0 where norms multiply by 1 + weight.
-        qk_norm: RMS norm of q and k before the rotation, per head or over all heads together.
+        qk_norm: norm of q and k before the rotation, per head or over all heads together.
+        qk_kind: kind of that norm.
         qk_names: names of the QK norms of q and k.
         qk_key: key that switches the QK norm on; or None for always.
         qk_absent: whether it is on where that key is absent.
@@ -70,6 +72,7 @@ class Decoder:
         sinks: whether each head has a learned sink logit.
         sink_name: its name in the attention.
         sinks_slide: whether only sliding layers have sinks.
+        picks: how many keys an indexer leaves a query of a layer at least, or None for all.
         shared: which layers take their keys from another layer, whose name is the value; or None.
         clip_key: key of the size to which queries and keys are clamped before they turn, or None.
         refused: keys that change attention when they are set, and are not supported.
@@ -91,6 +94,7 @@ class Decoder:
     norm_parts: tuple[Literal["weight", "bias"], ...] = ("weight",)
     gain_offset: float = 0.0
     qk_norm: Literal["none", "headwise", "layerwise"] = "none"
+    qk_kind: Literal["rms", "layer"] = "rms"
     qk_names: tuple[str, str] = ("q_norm", "k_norm")
     qk_key: str | None = None
     qk_absent: bool = False
@@ -122,6 +126,7 @@ class Decoder:
     sinks: bool = False
     sink_name: str = "sinks"
     sinks_slide: bool = False
+    picks: PickRule | None = None
     shared: ShareRule | None = None
     clip_key: str | None = None
     refused: tuple[str, ...] = ()

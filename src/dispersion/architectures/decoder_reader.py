@@ -10,6 +10,7 @@ from dispersion.architectures import ledger, windows
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.nested_rope import check_nested, with_own_base, without_flat
+from dispersion.architectures.picked_attention import with_picks
 from dispersion.architectures.scales import (
     clip_of,
     embedding_factor,
@@ -263,7 +264,7 @@ class Reader:
             # Half the window to each side. A query at an end of the context sees one half and
             # itself, and no bound may count keys that some query does not see.
             window = window + 1 if rules.bidirectional == "always" else window // 2 + 1
-        return Attention(
+        found = Attention(
             module=module,
             layer=layer,
             width=self.width,
@@ -297,6 +298,7 @@ class Reader:
             if layer or sinks or self.clip is not None or not self._embeds(kind)
             else self._embedding(prefix),
         )
+        return with_picks(found, None if rules.picks is None else rules.picks(self.config, kind))
 
     def _embeds(self, kind: LayerKind) -> bool:
         """Whether bounds over token ids are known for the first layer."""
@@ -334,7 +336,8 @@ class Reader:
         switched = key is None or flag(self.config, key, default=absent)
         if rules.qk_norm == "none" or not switched or (rules.qk_turned and not kind.rotates):
             return None
-        return Norm("rms", gain if rules.qk_gain else None, gain_offset=self.gain_offset)
+        kept = gain if rules.qk_gain else None
+        return Norm(rules.qk_kind, kept, gain_offset=self.gain_offset)
 
     def _embedding(self, prefix: str) -> EmbeddingInput:
         scale = ONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.assemble import assemble, split
@@ -44,6 +44,9 @@ class Latent:
         rotates: whether positions turn a part of each head.
         window: which layers have softmax attention.
         softmax: pattern of a name within the attention that only layers with softmax have.
+        module: name of the attention within a layer.
+        names: patterns of further names within a layer → why they are skipped.
+        finish: from a config and a layer's attention to the attention that the family makes of it.
     """
 
     interleave_key: str | None = None
@@ -53,6 +56,9 @@ class Latent:
     rotates: bool = True
     window: WindowRule = full
     softmax: str = NAMING.softmax
+    module: str = "self_attn"
+    names: Mapping[str, str] = field(default_factory=dict)
+    finish: Callable[[Config, LatentAttention], LatentAttention] | None = None
 
     def family(
         self, name: str, model_types: tuple[str, ...], class_prefix: str, notes: str
@@ -78,11 +84,18 @@ def _read(rules: Latent, name: str, checkpoint: Checkpoint, asked: frozenset[int
 
     def describe(prefix: str, layer: int) -> LatentAttention:
         root = f"{prefix}layers.{layer}."
-        return one(f"{root}self_attn", f"{root}input_layernorm.weight", layer)
+        found = one(f"{root}{rules.module}", f"{root}input_layernorm.weight", layer)
+        return found if rules.finish is None else rules.finish(config, found)
 
     return assemble(
         checkpoint,
-        replace(NAMING, further_layers=further, softmax=rules.softmax),
+        replace(
+            NAMING,
+            module=rules.module,
+            further_layers=further,
+            softmax=rules.softmax,
+            inside={**NAMING.inside, **rules.names},
+        ),
         describe,
         family=name,
         layers=layers,

@@ -33,6 +33,7 @@ UNASKED = "feeds no attention asked for"
 GATE = "gate on the output of attention"
 DRAFT = "draft layer for multi-token prediction"
 SHARED = "the layer reads the keys of an earlier one"
+INDEXER = "indexer that picks the keys a query sees; it adds nothing to their logits"
 WITHOUT_SOFTMAX = "layer without softmax attention"
 
 MOST_LAYERS = 100_000

@@ -1,87 +1,84 @@
-"""MiniMax M3: gains 1 + weight and a headwise QK norm; most layers let an indexer pick keys.
+"""MiniMax M3: headwise QK norm, gains 1 + weight; on sparse layers an indexer picks blocks of keys.
 
-Layers whose queries see the blocks of keys that an indexer picks are refused: what is said of a row
-of n keys would not hold of one of them.
+A query sees `index_topk_blocks` blocks, its own among them, of which it may be the first token. Its
+code turns the whole head, whatever `rotary_dim` says, unless `partial_rotary_factor` does.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dispersion.architectures import ledger
 from dispersion.architectures.decoder import Decoder
-from dispersion.architectures.decoder_reader import Reader
-from dispersion.architectures.windows import FULL
+from dispersion.architectures.windows import FULL, LayerKind
 from dispersion.checkpoint.text import shown
-from dispersion.errors import CheckpointError, UnsupportedError
-from dispersion.results import Refused
+from dispersion.config import integer
+from dispersion.errors import CheckpointError
 from dispersion.rotary import RopeRule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from dispersion.architectures.windows import Config
 
-    from dispersion.architectures.plans import Plan
-    from dispersion.checkpoint import Checkpoint
+SPARSE, OLD = "minimax_m3_sparse", "sparse_attention_config"
 
-SPARSE = "minimax_m3_sparse"
-PICKED = "an indexer picks the blocks of keys that a query sees"
-RULES = Decoder(
+
+def _stated(config: Config) -> dict[str, Any]:
+    """The older object of keys, or nothing."""
+    old = config.get(OLD) or {}
+    if not isinstance(old, dict):
+        msg = f"{OLD} in config.json must be an object. Got {shown(repr(old))}."
+        raise CheckpointError(msg)
+    return old
+
+
+def _kinds(config: Config, layers: int) -> tuple[LayerKind, ...]:
+    """`layer_types`, or the older list of 0 and 1; every layer sees all keys without them."""
+    types = config.get("layer_types")
+    older = _stated(config).get("sparse_attention_freq")
+    if types is None and isinstance(older, list):
+        types = [SPARSE if sparse else FULL for sparse in older]
+    types = [FULL] * layers if types is None else types
+    known = isinstance(types, list) and all(kind in (FULL, SPARSE) for kind in types)
+    if not known or len(types) != layers:
+        msg = (
+            f"layer_types in config.json must list {layers} layers, {FULL} or {SPARSE}. "
+            f"Got {shown(repr(types))}."
+        )
+        raise CheckpointError(msg)
+    return tuple(LayerKind(kind) for kind in types)
+
+
+def _picks(config: Config, kind: LayerKind) -> int | None:
+    """All but one of the blocks, and the one token that the query's own block has at least."""
+    if kind.layer_type != SPARSE:
+        return None
+    old = _stated(config)
+    size, blocks = (
+        integer(old, older) if older in old else integer(config, key, absent)
+        for older, key, absent in (
+            ("sparse_block_size", "index_block_size", 128),
+            ("sparse_topk_blocks", "index_topk_blocks", 16),
+        )
+    )
+    return (blocks - 1) * size + 1
+
+
+FAMILY = Decoder(
     bias=False,
+    names={
+        r"self_attn\.(indexer\..+|index_[qk]_(proj|norm)\.weight)": ledger.INDEXER,
+    },
     gain_offset=1.0,
     qk_norm="headwise",
+    heads=64,
     head_dim=128,
     key_heads=4,
     partial=1.0,
-    rope=RopeRule(theta=5e6),
-)
-
-
-def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
-    """Read the layers that see every key, and refuse the others by name."""
-    reader = Reader(RULES, checkpoint)
-    sparse = _sparse(checkpoint.config, reader.layers)
-    found = reader.plan("minimax_m3_vl_text", layers)
-    picking = {layer.module for layer in found.layers if layer.layer in sparse}
-    known = [r for r in found.refused if _index(r.name) not in sparse]
-    picking |= {r.name for r in found.refused if _index(r.name) in sparse}
-    return replace(
-        found,
-        layers=tuple(layer for layer in found.layers if layer.layer not in sparse),
-        refused=(*known, *(Refused(name, PICKED) for name in sorted(picking))),
-    )
-
-
-def _index(module: str) -> int | None:
-    """The layer of a refused module, if it names one."""
-    part = module.rpartition(".self_attn")[0].rpartition(".")[2]
-    return int(part) if part.isdigit() else None
-
-
-def _sparse(config: Mapping[str, Any], layers: int) -> frozenset[int]:
-    """Layers in which an indexer picks keys, in the new and the old config dialect."""
-    types, older = config.get("layer_types"), config.get("sparse_attention_config") or {}
-    key = "layer_types"
-    if types is None and isinstance(older, dict) and "sparse_attention_freq" in older:
-        key = "sparse_attention_freq"
-        marks = older[key]
-        types = [SPARSE if m else FULL for m in marks] if isinstance(marks, list) else marks
-    if types is None:
-        return frozenset()
-    if not isinstance(types, list) or len(types) != layers:
-        msg = f"{key} in config.json must list {layers} layers. Got {shown(repr(types))}."
-        raise CheckpointError(msg)
-    for layer, kind in enumerate(types):
-        if kind not in (FULL, SPARSE):
-            msg = f"{key}[{layer}]={shown(repr(kind))} in config.json is not supported."
-            raise UnsupportedError(msg)
-    return frozenset(i for i, kind in enumerate(types) if kind == SPARSE)
-
-
-FAMILY = replace(
-    RULES.family(
-        "minimax_m3_vl_text",
-        "MiniMaxM3VLText",
-        "headwise QK norm, gains 1 + weight; layers whose keys an indexer picks are refused",
-    ),
-    read=read,
+    rope=RopeRule(theta=5000000.0),
+    window=_kinds,
+    picks=_picks,
+).family(
+    "minimax_m3_vl_text",
+    "MiniMaxM3VLText",
+    "headwise QK norm, gains 1 + weight; an indexer picks blocks of keys on sparse layers",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
 from dispersion.architectures.quantised import refuse_methods, refuse_nested_methods
 from dispersion.architectures.towers import inner_type, language_model, with_the_rest
+from dispersion.architectures.unsupported import REASONS
 from dispersion.architectures.wrappers import WRAPPERS
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
@@ -23,8 +24,11 @@ NAMES = (
     "albert",
     "apertus",
     "arcee",
+    "bailing_hybrid",
+    "bamba",
     "beam",
     "bert",
+    "biogpt",
     "bitnet",
     "bloom",
     "chameleon",
@@ -35,12 +39,16 @@ NAMES = (
     "cohere",
     "cohere2",
     "cohere2_moe",
+    "ctrl",
+    "cwm",
     "dbrx",
     "deepseek_v2",
     "deepseek_v3",
+    "deepseek_v32",
     "diffllama",
     "dinov2",
     "distilbert",
+    "dory",
     "dots1",
     "electra",
     "emu3_text_model",
@@ -48,6 +56,8 @@ NAMES = (
     "ernie4_5_moe",
     "ernie4_5_vl_moe_text",
     "esm",
+    "esmc",
+    "exaone",
     "exaone4",
     "exaone_moe",
     "falcon",
@@ -64,10 +74,13 @@ NAMES = (
     "glm4_moe",
     "glm4v_moe_text",
     "glm4v_text",
+    "glm5_next_text",
+    "glm_moe_dsa",
     "gpt2",
     "gpt_bigcode",
     "gpt_neo",
     "gpt_neox",
+    "gpt_neox_japanese",
     "gpt_oss",
     "gptj",
     "granite",
@@ -76,10 +89,16 @@ NAMES = (
     "granitemoe_swa",
     "granitemoehybrid",
     "helium",
+    "hrm_text",
     "hunyuan_v1_dense",
     "hunyuan_vl_text",
     "hy_v3",
+    "hy_v4",
+    "hyperclovax",
+    "internlm3",
+    "iquestcoder",
     "jais2",
+    "jamba",
     "kimi_linear",
     "kolibri1",
     "laguna",
@@ -89,28 +108,33 @@ NAMES = (
     "llama",
     "llama4_text",
     "longcat_flash",
+    "mellum",
     "mimo_v2_flash",
     "minicpm3",
     "minimax",
     "minimax_m2",
     "minimax_m3_vl_text",
+    "ministral",
     "ministral3",
     "mistral",
     "mistral4",
     "mixtral",
     "mllama_text_model",
     "modernbert",
+    "modernbert_decoder",
     "molmo2_text",
     "mpt",
     "muse_glimmer_text",
     "muse_spark_text",
     "nanochat",
     "nemotron",
+    "nemotron_h",
     "olmo",
     "olmo2",
     "olmo3",
     "olmo_hybrid",
     "olmoe",
+    "openai_gpt",
     "openai_privacy_filter",
     "opt",
     "persimmon",
@@ -128,6 +152,8 @@ NAMES = (
     "qwen3_vl_text",
     "recurrent_gemma",
     "roberta",
+    "sarvam_mla",
+    "sarvam_moe",
     "seed_oss",
     "siglip",
     "siglip_text_model",
@@ -138,10 +164,14 @@ NAMES = (
     "starcoder2",
     "step3p5",
     "t5",
+    "timesfm2_5",
     "vaultgemma",
     "vit",
     "voxtral_realtime_text",
     "whisper",
+    "xglm",
+    "zamba",
+    "zamba2",
 )
 """Files of this folder that hold a family each."""
 
@@ -239,6 +269,9 @@ def _prefix(name: str) -> str:
 
 def _refusal(what: str, name: str) -> str:
     known = supported_model_types()
+    if name in REASONS:
+        reason = f"is not supported: {REASONS[name]}."
+        return f"{what} {reason} `dispersion families` lists all {len(known)} that are."
     near = get_close_matches(name, known, n=3)
     nearest = f" Nearest: {', '.join(near)}." if near else ""
     return f"{what} is not supported.{nearest} `dispersion families` lists all {len(known)}."

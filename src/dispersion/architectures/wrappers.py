@@ -107,6 +107,7 @@ _FIXED = {
     "glm4v": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text",
     "glm_ocr": "glm_ocr_text",
+    "glm5_next": "glm5_next_text",
 }
 
 WRAPPERS: dict[str, Wrapper] = {

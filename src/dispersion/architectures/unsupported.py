@@ -1,0 +1,46 @@
+"""Model types that are known and refused, and why; the registry looks here before it guesses.
+
+Each reason is a fact about the modelling code of transformers 5.24, or says that it has none.
+"""
+
+from __future__ import annotations
+
+VALUES = "its logits have a term that depends on what tokens say, beside query times key"
+CONVOLVED = "a convolution over neighbouring tokens makes its keys"
+PICTURE = "its logits may add biases over the two dimensions of a picture"
+DISTANCE = "its logits may have products with embeddings of distances, beside query times key"
+ROUTED = "a router picks the projection of each query"
+MARKED = "which keys a query sees, and by which projections, depends on marks of tokens"
+RANDOM = "which keys a query sees may be drawn at random"
+HASHED = "hashes of queries say which keys they see"
+APPROXIMATE = "its attention approximates a softmax"
+WITHOUT = "it has no softmax attention"
+GATED = "a gate that depends on what it reads stands between the norm and attention"
+SUMMED = "some of its keys are sums over several tokens"
+LEARNED = "each head has learned numbers by which its queries grow with the position"
+NORMED = "a norm stands behind the part of latent keys that turns, which is not described"
+SEVERAL = "its file holds several models for audio, which are not told apart"
+OWN = "its modelling code is no part of transformers but comes with its files"
+
+_GROUPS: dict[str, str] = {
+    VALUES: "doge inkling2 inkling2_loop inkling2_loop_text inkling2_text inkling_mm_model "
+    "inkling_text wavlm",
+    CONVOLVED: "zaya",
+    PICTURE: "beit data2vec-vision swin swin2sr swinv2",
+    DISTANCE: "deberta deberta-v2 funnel wav2vec2-conformer xlnet",
+    ROUTED: "jetmoe",
+    MARKED: "led longformer",
+    RANDOM: "big_bird",
+    HASHED: "reformer",
+    APPROXIMATE: "mra nystromformer",
+    WITHOUT: "falcon_mamba fnet mamba mamba2 rwkv xlstm",
+    GATED: "axk2 qwen4_exp_text",
+    SUMMED: "deepseek_v4",
+    LEARNED: "mistral_large4 mistral_large4_text",
+    NORMED: "dots3_note dots3_note_text",
+    SEVERAL: "bark csm moshi musicgen musicgen_melody",
+    OWN: "aquila baichuan bailing_moe chatglm deepseek dream internlm internlm2 llada minicpm "
+    "mixformer-sequential orion qwen telechat xverse",
+}
+REASONS: dict[str, str] = {name: why for why, names in _GROUPS.items() for name in names.split()}
+"""From a model_type to the reason."""
