@@ -102,14 +102,6 @@ class Forms:
         diagonal = middle**2 / one + half_width**2 / two + self._squares / three
         return Point(ends, shares, -middle / one / diagonal, 1 / three / diagonal, diagonal)
 
-    @property
-    def apart(self) -> Matrix:
-        """F₀F₀ᵀ + G₀G₀ᵀ."""
-        size, still = len(self._offset), self._still
-        out = np.zeros((size, size))
-        out[:still, :still], out[still:, still:] = self._grams[0].sum(axis=0), self._third
-        return out
-
     def gram(self, point: Point) -> Matrix:
         """M Mᵀ."""
         weights = (self._terms(point) / point.shares[:3, None, None]).sum(axis=0)
@@ -182,6 +174,18 @@ class Forms:
         combination = np.linalg.solve(self._through, mixed) @ self._basis.T
         shares = (*map(float, point.shares), *[0.0] * (4 - len(point.shares)))
         return Cell(*point.ends, combination, shares)
+
+
+def apart(keys: CoupledKeys) -> Matrix:
+    """F₀F₀ᵀ + G₀G₀ᵀ, the two parts by themselves."""
+    still = keys.plain.head_dim
+    out = np.zeros((keys.head_dim,) * 2)
+    for part, ball in (
+        (slice(None, still), keys.plain),
+        (slice(still, None), keys.states.turned),
+    ):
+        out[part, part] = ball.gram * ball.radius.upper**2
+    return out
 
 
 def centred(lower: float, upper: float) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import minimize
 
-from dispersion.coupled_forms import Forms, centred, halves
+from dispersion.coupled_forms import Forms, apart, centred, halves
 from dispersion.covers import balanced
 from dispersion.scaling import SMALL, Side, trace_norm
 
@@ -73,8 +73,10 @@ class Search:
         self.query, self.rotary = query, rotary
         still = np.arange(query.head_dim) if rotary is None else rotary.unrotated
         gram = query.gram * query.radius.upper**2
-        self.forward, self.backward = balanced(gram, Forms(keys).apart, still)
+        parts = apart(keys)
+        self.forward, self.backward = balanced(gram, parts, still)
         self._forms = Forms(keys, self.backward)
+        self._key_gram = self.backward @ parts @ self.backward.T
         self._query_gram = self.forward @ gram @ self.forward.T
         dtype = np.float64 if len(gram) <= SMALL else np.float32
         self._query_side = Side(self._query_gram, None, dtype)
@@ -91,7 +93,7 @@ class Search:
         """
         energy = [
             np.bincount(self._groups, weights=np.diag(gram)) + 1e-300
-            for gram in (self._query_gram, self._forms.apart)
+            for gram in (self._query_gram, self._key_gram)
         ]
         start = np.concatenate([0.25 * np.log(energy[0] / energy[1]), self._forms.start])
         top = self._largest
