@@ -16,12 +16,10 @@ from dispersion.auditing import audit
 from dispersion.checkpoint import open_checkpoint
 from dispersion.verdict import Target, Verdict
 from golden.numbering import numbers
-from mechanism_checks import covered
+from mechanism_checks import UNBOUNDED, covered
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(p.parent.name for p in DATA.glob("*/adversarial.json"))
-# Layer 0 reads token plus position, which no norm caps; elsewhere a projection of a norm.
-UNBOUNDED = {("opt__postnorm", 0)}
 # Of the others only certificates are compared: their own tests say how loose a cover is.
 REACHED = [name for name in GOLDEN if not covered(name)]
 # The reached values come from float64 arithmetic on some hundred terms of a row.
@@ -58,7 +56,8 @@ def by_place(name, heads):
 def rows(name, offsets):
     """Length, what was recorded and what is certified, for every head."""
     for n, found in audited(name, offsets).items():
-        certified = by_place(name, [h for h in found.heads if (name, h.layer) not in UNBOUNDED])
+        each = by_place(name, found.heads)
+        certified = {at: head for at, head in each.items() if (name, at[0]) not in UNBOUNDED}
         heads = record(name)["heads"]
         assert {(h["layer"], h["head"]) for h in heads} == set(certified)
         for h in heads:
@@ -170,10 +169,11 @@ def test_nothing_is_refused_and_every_head_is_answered(name):
         assert found.complete == (name not in {place[0] for place in UNBOUNDED})
         assert not found.refused
         assert found.left_out == ()
-        assert {h.layer for h in found.heads if math.isinf(h.spread.upper)} == unbounded
+        answered = by_place(name, found.heads)
+        assert {at[0] for at, h in answered.items() if math.isinf(h.spread.upper)} == unbounded
         without = {(layer, head) for layer in unbounded for _, head in heads}
         assert len(found.heads) == len(heads | without)
-        assert set(by_place(name, found.heads)) == heads | without
+        assert set(answered) == heads | without
         assert sum(s.count for s in found.skipped) < len(open_checkpoint(DATA / name).names)
         assert all(s.reason for s in found.skipped)
 

@@ -724,6 +724,22 @@ def whisper(size: Size) -> dict[str, Any]:
     } | {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "decoder_start")}
 
 
+def seq2seq(size: Size, **more: Any) -> dict[str, Any]:
+    """An encoder of one layer, a decoder of two."""
+    config = whisper(size) | {"max_position_embeddings": size.learned, "eos_token_id": 2}
+    for key in ("num_mel_bins", "max_source_positions", "max_target_positions"):
+        del config[key]
+    return config | {"forced_eos_token_id": 2} | more
+
+
+def speech_to_text(size: Size) -> dict[str, Any]:
+    """Positions without an end, and convolutions as narrow as they come."""
+    narrow = {"conv_channels": 2, "input_feat_per_channel": 2, "num_conv_layers": 2}
+    config = seq2seq(size, conv_kernel_sizes=[1, 1], max_source_positions=64, **narrow)
+    del config["max_position_embeddings"]
+    return config
+
+
 SHORTER = (8, 32)
 FAMILIES = (
     Family("llama", "Llama", llama),
@@ -1010,6 +1026,14 @@ FAMILIES = (
     Family("clip", "CLIP", towers, head="Model"),
     Family("siglip", "Siglip", lambda s: towers(s, vision_use_head=False), head="Model"),
     Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
+    Family("bart", "Bart", seq2seq, head="ForConditionalGeneration"),
+    Family("mbart", "MBart", lambda s: seq2seq(s, scale_embedding=True), head="Model"),
+    Family("marian", "Marian", seq2seq, head="Model"),
+    Family("pegasus", "Pegasus", seq2seq, head="Model"),
+    Family("m2m_100", "M2M100", seq2seq, head="ForConditionalGeneration", lengths=SHORTER),
+    Family("blenderbot", "Blenderbot", seq2seq, head="ForConditionalGeneration"),
+    Family("blenderbot_small", "BlenderbotSmall", seq2seq, head="Model"),
+    Family("speech_to_text", "Speech2Text", speech_to_text, head="Model", lengths=SHORTER),
     Family("glm", "Glm", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=True)),
     Family("glm4", "Glm4", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=False)),
     Family("glm4_moe", "Glm4Moe", lambda s: routed(partial(s, 0.5, attention_bias=True, **few(s)))),

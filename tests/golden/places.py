@@ -14,13 +14,13 @@ class Place:
     """An attention module and the norm in front of it.
 
     Attributes:
-        module, norm: their paths within the model.
+        module, norm: their paths within the model; None for no norm.
         keys: in cross-attention the norm that keys are made of.
         through: the linear map between norm and module, or None.
     """
 
     module: str
-    norm: str
+    norm: str | None
     keys: str | None = None
     through: str | None = None
 
@@ -75,7 +75,8 @@ class Places:
 
     def norm_of(self, model: Any, layer: int) -> Any | None:
         if self.listed:
-            return walk(model, self.listed[layer].norm)
+            path = self.listed[layer].norm
+            return None if path is None else walk(model, path)
         if layer == 0 and self.first is not None:
             return walk(model, self.first)
         if self.norm is None or (layer == 0 and self.behind):
@@ -127,6 +128,8 @@ def places(config: Any) -> Places:
         return replace(BLOOM, norm=norm)
     if kind == "whisper":
         return Places(listed=tuple(whisper(config)))
+    if kind in SEQ2SEQ:
+        return Places(listed=tuple(seq2seq(config)))
     if kind == "siglip_vision_model" and config.vision_use_head:
         return Places(listed=tuple(pooled(config)), base="vision_model")
     if kind == "longcat_flash":
@@ -151,6 +154,27 @@ def whisper(config: Any) -> Iterator[Place]:
         yield Place(
             f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
         )
+
+
+BEHIND = ("bart", "blenderbot-small", "marian")  # norms behind each branch
+SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text")
+
+
+def seq2seq(config: Any) -> Iterator[Place]:
+    """As Whisper; layer 0 may have none."""
+    if config.model_type not in BEHIND:
+        yield from whisper(config)
+        return
+    first = {"bart": "encoder decoder", "blenderbot-small": "encoder"}.get(config.model_type, "")
+    last = f"encoder.layers.{config.encoder_layers - 1}.final_layer_norm"
+    for side in ("encoder", "decoder"):
+        before = f"{side}.layernorm_embedding" if side in first else None
+        for i in range(getattr(config, f"{side}_layers")):
+            root = f"{side}.layers.{i}."
+            yield Place(f"{root}self_attn", before)
+            if side == "decoder":
+                yield Place(f"{root}encoder_attn", f"{root}self_attn_layer_norm", keys=last)
+            before = f"{root}final_layer_norm"
 
 
 def longcat(config: Any) -> Iterator[Place]:

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 import transformers
 from biases import answer, arguments, biases
-from places import TWO_TOWERS, Places, places, walk
+from places import SEQ2SEQ, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
     AttentionInterface,
@@ -478,6 +478,8 @@ class Real:
         """The additive mask each layer gets from the model for a context of n tokens."""
         if self.config.model_type == "whisper":
             return self._masks_of_both(n)
+        if self.kind in SEQ2SEQ:
+            return self._masks_of_stacks(n)
         if self.two_towers:
             with torch.no_grad(), self._recording(recorded=True):
                 self.model.text_model(input_ids=torch.zeros(1, n, dtype=torch.long))
@@ -509,6 +511,22 @@ class Real:
             self.model.encoder(audio)
             assert all(call["mask"] is None for call in _calls)
             self.model.decoder(inputs_embeds=states, encoder_hidden_states=states)
+        found = [call["mask"] for call in _calls]
+        _calls.clear()
+        return found
+
+    def _masks_of_stacks(self, n: int) -> list[Tensor | None]:
+        """The encoder's, then the decoder's and those of what reads the encoder."""
+        states = torch.ones(1, n, self.width, dtype=self.dtype)
+        with torch.no_grad(), self._recording(recorded=True):
+            if self.kind == "speech_to_text":  # it takes no embeddings, and every fourth frame
+                sound = states.new_ones(1, 4 * n, self.config.input_feat_per_channel)
+                self.model.encoder(sound)
+                given = {"input_ids": torch.ones(1, n, dtype=torch.long)}
+            else:
+                given = {"inputs_embeds": states}
+                self.model.encoder(**given)
+            self.model.decoder(**given, encoder_hidden_states=states)
         found = [call["mask"] for call in _calls]
         _calls.clear()
         return found

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from logits import DATA, checkpoints
+from places import SEQ2SEQ
 from real import Real, _calls, last_row
 
 from dispersion.architectures import plan
@@ -36,6 +37,8 @@ def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
     model = real.model
     if real.config.model_type == "whisper":
         model = model.decoder  # what its first layer reads does not hang on the audio
+    if real.kind in SEQ2SEQ:
+        model = model.encoder
     if real.two_towers:
         model = model.text_model
     with torch.no_grad(), real._precision(), real._recording(recorded=True):
