@@ -33,6 +33,10 @@ def biases(real: Real, positions: Tensor, layer: int) -> Tensor | None:
             max_distance=first.relative_attention_max_distance,
         )
         return first.relative_attention_bias(buckets).permute(0, 3, 1, 2)
+    if real.kind == "mpnet":
+        encoder = real.model.encoder
+        buckets = encoder.relative_position_bucket(positions[:, None, :] - positions[:, -1:, None])
+        return encoder.relative_attention_bias(buckets).permute(0, 3, 1, 2)
     if real.kind == "mpt":
         largest = real.config.attn_config.alibi_bias_max
         table = real.model.build_mpt_alibi_tensor(real.heads, n, largest).to(real.dtype)
@@ -49,6 +53,8 @@ def arguments(real: Real, bias: Any, states: Tensor, layer: int, *, eager: bool)
     if real.kind == "bloom":
         flat = bias.reshape(batch * real.heads, 1, n)
         return {"residual": torch.zeros_like(states), "alibi": flat, "attention_mask": None}
+    if real.kind == "mpnet":
+        return {"position_bias": bias, "output_attentions": True}
     if real.kind == "mpt":
         return {"position_bias": bias[0] if eager else None}
     if real.kind == "t5":  # the first layer makes its own bias of a whole context
@@ -68,7 +74,7 @@ def answer(
     weights = output[2 if real.kind == "t5" else 1]
     if eager:
         return weights
-    if real.kind == "bloom":
+    if real.kind in ("bloom", "mpnet"):
         return {"logits": weights[:, :, -1].log()}
     if real.kind == "mpt":
         return {"logits": weights[:, :, -1].log() + bias[:, :, 0]}

@@ -392,6 +392,15 @@ def bert(size: Size, **more: Any) -> dict[str, Any]:
     } | more
 
 
+BASE = {"rope_type": "default", "rope_theta": 40000.0}
+
+
+def turned_bert(size: Size, **more: Any) -> dict[str, Any]:
+    """BERT with RoPE, of no class's base."""
+    rope = {"rope_type": "default", "rope_theta": 5000.0}
+    return bert(size, rope_parameters=rope, max_position_embeddings=256, **more)
+
+
 def albert(size: Size, **more: Any) -> dict[str, Any]:
     """Three layers of two groups, on narrower embeddings."""
     grouped = {"embedding_size": size.head_dim - 2, "num_hidden_layers": 3, "num_hidden_groups": 2}
@@ -1026,6 +1035,41 @@ FAMILIES = (
     Family("clip", "CLIP", towers, head="Model"),
     Family("siglip", "Siglip", lambda s: towers(s, vision_use_head=False), head="Model"),
     Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
+    Family("ernie", "Ernie", lambda s: bert(s, use_task_id=True), head="Model"),
+    Family("megatron_bert", "MegatronBert", bert, head="Model"),
+    Family(
+        "roberta_prelayernorm",
+        "RobertaPreLayerNorm",
+        lambda s: bert(s, pad_token_id=2, type_vocab_size=1),
+        head="ForMaskedLM",
+    ),
+    Family(
+        "xlm_roberta_xl",
+        "XLMRobertaXL",
+        lambda s: bert(s, pad_token_id=1, type_vocab_size=1),
+        head="Model",
+    ),
+    Family(
+        "rembert",
+        "RemBert",
+        lambda s: bert(s, input_embedding_size=s.head_dim, output_embedding_size=4),
+        head="Model",
+    ),
+    Family(
+        "eurobert",
+        "EuroBert",
+        lambda s: decoder(s, head_dim=s.head_dim, rope_parameters=BASE),
+        head="ForMaskedLM",
+    ),
+    Family("jina_embeddings_v3", "JinaEmbeddingsV3", turned_bert, head="Model"),
+    Family(
+        "nomic_bert",
+        "NomicBert",
+        lambda s: turned_bert(s, num_attention_heads=2),
+        head="ForMaskedLM",
+    ),
+    Family("gte", "Gte", turned_bert, head="Model"),
+    Family("mpnet", "MPNet", lambda s: bert(s, pad_token_id=1), head="Model"),
     Family("bart", "Bart", seq2seq, head="ForConditionalGeneration"),
     Family("mbart", "MBart", lambda s: seq2seq(s, scale_embedding=True), head="Model"),
     Family("marian", "Marian", seq2seq, head="Model"),

@@ -156,7 +156,7 @@ def whisper(config: Any) -> Iterator[Place]:
         )
 
 
-BEHIND = ("bart", "blenderbot-small", "marian")  # norms behind each branch
+BEHIND = ("bart", "blenderbot-small", "marian", "plbart")  # norms behind each branch
 SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text")
 
 
@@ -165,7 +165,7 @@ def seq2seq(config: Any) -> Iterator[Place]:
     if config.model_type not in BEHIND:
         yield from whisper(config)
         return
-    first = {"bart": "encoder decoder", "blenderbot-small": "encoder"}.get(config.model_type, "")
+    first = {"blenderbot-small": "encoder", "marian": ""}.get(config.model_type, "encoder decoder")
     last = f"encoder.layers.{config.encoder_layers - 1}.final_layer_norm"
     for side in ("encoder", "decoder"):
         before = f"{side}.layernorm_embedding" if side in first else None
@@ -287,4 +287,17 @@ PLACES = {
         layers="encoder.block", attention="layer.0.SelfAttention", norm="layer.0.layer_norm"
     ),
     "vit": VIT,
+}
+BEFORE = replace(BERT, norm="attention.LayerNorm", behind=False, first=None)
+AFTER = Places(norm="post_mlp_layernorm", behind=True, first="embeddings.LayerNorm")
+PLACES |= {  # encoders built like BERT
+    "ernie": replace(BERT, base="ernie"),
+    "gte": replace(AFTER, base="gte"),
+    "jina_embeddings_v3": replace(AFTER, base="roberta"),
+    "megatron-bert": replace(BEFORE, norm="attention.ln"),
+    "mpnet": replace(BERT, attention="attention.attn", base="mpnet"),
+    "nomic_bert": replace(AFTER, base="nomic_bert"),
+    "rembert": replace(BERT, first_map="encoder.embedding_hidden_mapping_in", base="rembert"),
+    "roberta-prelayernorm": replace(BEFORE, base="roberta_prelayernorm"),
+    "xlm-roberta-xl": replace(BEFORE, norm="attention.self_attn_layer_norm", base="roberta"),
 }

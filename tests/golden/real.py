@@ -37,6 +37,15 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
+OWN = ("megatron-bert", "rembert")  # call softmax themselves
+BIASED = ("bloom", "mpnet", "mpt", "t5")  # by positions
+BEHIND_PADDING = (
+    "esm",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta-xl",
+)  # first positions
 GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
 UNKNOWN = {"siglip_text_model": SiglipTextModel, "step3p5": Step3p7TextModel}  # to AutoModel
 LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
@@ -65,6 +74,12 @@ def _record_falcon(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> 
         mask = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
     _calls.append({"query": query, "key": key, "mask": mask, "scaling": scale})
     return torch.zeros_like(query)
+
+
+def _record_softmax(logits: Tensor, **kwargs: Any) -> Tensor:
+    """In the place of torch's softmax, which some modules call by themselves."""
+    _calls.append({"logits": logits[:, :, -1], "mask": None})
+    return torch.softmax(logits, **kwargs)
 
 
 def _record_gpt_neo(module: Any) -> Callable[..., tuple[Tensor, None]]:
@@ -194,7 +209,7 @@ class Real:
     @property
     def biased(self) -> bool:
         """Whether positions add to the logits."""
-        return self.kind in ("bloom", "mpt", "t5") or bool(getattr(self.config, "alibi", False))
+        return self.kind in BIASED or bool(getattr(self.config, "alibi", False))
 
     @property
     def rotary(self) -> bool:
@@ -225,10 +240,10 @@ class Real:
             assert self.config.max_source_positions == self.config.max_target_positions
             return int(self.config.max_source_positions)
         positions = getattr(self.sizes, "max_position_embeddings", None)
-        if self.positional or positions is None:
+        both = self.kind == "mpnet"  # a table and biases
+        if positions is None or (self.positional and not both):
             return None
-        # these count positions from the one behind the padding's
-        behind = self.config.model_type in ("esm", "roberta")
+        behind = self.kind in BEHIND_PADDING
         return int(positions) - (self.config.pad_token_id + 1 if behind else 0)
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -468,6 +483,10 @@ class Real:
                 self.config._attn_implementation = "sdpa"
                 name = "scaled_dot_product_attention"
                 stack.enter_context(mock.patch.object(torch.nn.functional, name, _record_falcon))
+            if kind in OWN and recorded:
+                stack.enter_context(
+                    mock.patch.object(torch.nn.functional, "softmax", _record_softmax)
+                )
             if kind == "gpt_neo" and not recorded:
                 for layer in range(self.layers):
                     module = self.attention(layer)

@@ -152,12 +152,16 @@ class Blocks:
         notes: str,
         *,
         older: tuple[str, ...] = (),
+        types: tuple[str, ...] = (),
     ) -> Family:
-        """The family of this description, whose model_type is its name, or an `older` one."""
+        """The family of this description, whose model_type is its name, or an `older` one.
+
+        Where model_types are not its name, `types` has them all.
+        """
         classes = (class_prefix,) if isinstance(class_prefix, str) else class_prefix
 
         def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
             rules = self if self.vary is None else self.vary(checkpoint.config, self)
             return BlocksReader(rules, checkpoint).plan(name, layers)
 
-        return Family(name, (name, *older), classes, notes, read)
+        return Family(name, types or (name, *older), classes, notes, read)
