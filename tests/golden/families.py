@@ -634,6 +634,15 @@ def vision(size: Size, **more: Any) -> dict[str, Any]:
     return config
 
 
+def sound(size: Size, **more: Any) -> dict[str, Any]:
+    """Sound through one narrow convolution."""
+    narrow = {"conv_dim": [4], "conv_stride": [5], "conv_kernel": [10]}
+    positions = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
+    config = bert(size, **narrow, **positions, **more)
+    del config["max_position_embeddings"]
+    return config
+
+
 def latent(size: Size, **more: Any) -> dict[str, Any]:
     """Latent attention: unrotated and rotated parts of unequal size, values of a third one."""
     config = decoder(
@@ -1035,6 +1044,22 @@ FAMILIES = (
     Family("clip", "CLIP", towers, head="Model"),
     Family("siglip", "Siglip", lambda s: towers(s, vision_use_head=False), head="Model"),
     Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
+    Family(
+        "videomae",
+        "VideoMAE",
+        lambda s: vision(s, num_frames=2, tubelet_size=2),
+        head="ForVideoClassification",
+    ),
+    Family("wav2vec2", "Wav2Vec2", sound, head="ForCTC"),
+    Family(
+        "wav2vec2__stable",
+        "Wav2Vec2",
+        lambda s: (
+            sound(s, do_stable_layer_norm=True, feat_extract_norm="layer", adapter_attn_dim=2)
+            | {"hidden_size": 2 * s.head_dim, "num_attention_heads": 2}
+        ),
+        head="ForCTC",
+    ),
     Family("ernie", "Ernie", lambda s: bert(s, use_task_id=True), head="Model"),
     Family("megatron_bert", "MegatronBert", bert, head="Model"),
     Family(

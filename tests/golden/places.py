@@ -140,6 +140,10 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(albert(config)), base="albert")
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
+    if getattr(config, "do_stable_layer_norm", False):
+        return replace(SOUND, norm="layer_norm", behind=False, first=None, base=kind)
+    if hasattr(config, "conv_dim") and hasattr(config, "feat_extract_norm"):
+        return replace(SOUND, base=kind)
     return PLACES.get(kind, Places())
 
 
@@ -290,6 +294,18 @@ PLACES = {
 }
 BEFORE = replace(BERT, norm="attention.LayerNorm", behind=False, first=None)
 AFTER = Places(norm="post_mlp_layernorm", behind=True, first="embeddings.LayerNorm")
+SOUND = Places(
+    layers="encoder.layers",
+    attention="attention",
+    norm="final_layer_norm",
+    behind=True,
+    first="encoder.layer_norm",
+)
+PLACES |= {
+    "videomae": replace(
+        VIT, layers="encoder.layer", attention="attention.attention", base="videomae"
+    ),
+}
 PLACES |= {  # encoders built like BERT
     "ernie": replace(BERT, base="ernie"),
     "gte": replace(AFTER, base="gte"),

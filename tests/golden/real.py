@@ -439,6 +439,8 @@ class Real:
                 kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
+        if self.kind in ("videomae", "yolos"):
+            del kwargs["attention_mask"]  # they know none
         if self.kind == "falcon":
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
@@ -505,8 +507,8 @@ class Real:
             found = [call["mask"] for call in _calls]
             _calls.clear()
             return found + [None] * (self.layers - len(found))
-        if not hasattr(self.config, "vocab_size"):
-            return [None] * self.layers  # images
+        if not hasattr(self.config, "vocab_size") or hasattr(self.config, "conv_dim"):
+            return [None] * self.layers  # images and sound
         if self.biased:
             return [None] * self.layers  # the last query sees all
         with torch.no_grad(), self._recording(recorded=True):

@@ -71,6 +71,7 @@ class Blocks:
         bias: key that switches the projections' biases on, or always True or False.
         bias_absent: whether there are biases where that key is absent.
         key_bias: False where keys have no bias though queries have one.
+        query_bias: name of the queries' bias within the module where it is not its projection's.
         norm_kind, norm_parts: kind of the norm in front of attention, and its tensors.
         post_norm: whether `norm` stands at the end of a block, so that a layer reads the norm of
             the layer before it.
@@ -118,6 +119,7 @@ class Blocks:
     bias: str | bool = True
     bias_absent: bool = True
     key_bias: bool = True
+    query_bias: str | None = None
     norm_kind: Literal["rms", "layer"] = "layer"
     norm_parts: tuple[Literal["weight", "bias"], ...] = ("weight", "bias")
     post_norm: bool = False

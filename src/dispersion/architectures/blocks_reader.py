@@ -153,18 +153,19 @@ class BlocksReader:
         fused = rules.layout and rules.layout(self.heads, self.key_heads, self.head_dim)
         sides = rules.sides * 2 if len(rules.sides) == 1 else rules.sides
         biases = self.bias, self.bias and rules.key_bias
+        names = rules.query_bias or f"{sides[0]}.bias", f"{sides[1]}.bias"
         starts = (fused.query, fused.key) if fused else (None, None)
         query, key = (
             Projection(
                 weight=f"{module}.{side}.weight",
-                bias=f"{module}.{side}.bias" if bias else None,
+                bias=f"{module}.{name}" if bias else None,
                 heads=heads,
                 outputs=fused.outputs if fused else None,
                 starts=start,
                 norm=_qk_norm(rules.qk_norm, module, letter),
             )
-            for side, bias, heads, start, letter in zip(
-                sides, biases, (self.heads, self.key_heads), starts, "qk", strict=True
+            for side, name, bias, heads, start, letter in zip(
+                sides, names, biases, (self.heads, self.key_heads), starts, "qk", strict=True
             )
         )
         return query, key

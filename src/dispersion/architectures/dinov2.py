@@ -14,4 +14,9 @@ FAMILY = replace(
         r"norm2\.(weight|bias)": ledger.AFTER,
         r"layer_scale[12]\.lambda1": "scales what attention and feed-forward put out",
     },
-).family("dinov2", "Dinov2", "as vit, LayerNorm before attention, bidirectional")
+).family(
+    "dinov2",
+    ("Dinov2", "Dinov2WithRegisters"),
+    "as vit, LayerNorm before attention, bidirectional",
+    types=("dinov2", "dinov2_with_registers"),
+)

@@ -143,7 +143,9 @@ NAMES = (
     "step3p5",
     "t5",
     "vaultgemma",
+    "videomae",
     "vit",
+    "wav2vec2",
     "whisper",
     "xlm_roberta_xl",
 )
