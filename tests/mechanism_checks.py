@@ -9,7 +9,7 @@ import numpy as np
 from dispersion.architectures import plan
 from dispersion.checking import check_head
 from dispersion.checkpoint import open_checkpoint
-from dispersion.position_bias import LinearBias
+from dispersion.position_bias import BoundedBias, LinearBias
 from dispersion.verdict import Target
 
 DATA = Path(__file__).parent / "data"
@@ -95,6 +95,8 @@ def biases(bias, positions):
     """What the last query's logits get for keys at these positions; ALiBi up to a constant."""
     if isinstance(bias, LinearBias):
         return -middle(bias.slope) * (positions[-1] - positions)
+    if isinstance(bias, BoundedBias):
+        return np.zeros(len(positions))  # what is recorded is without it
     found = []
     for lag in positions[-1] - positions:
         bucket = t5_bucket(abs(int(lag)), bias.buckets, bias.furthest)

@@ -1,11 +1,18 @@
 """Encoders of images and sound: types that share their code, and what their configs may say."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dispersion.architectures import plan
+from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
+from dispersion.errors import CheckpointError
+from dispersion.position_bias import BoundedBias
+from dispersion.verdict import Target
 
 DATA = Path(__file__).parent / "data"
 
@@ -67,3 +74,65 @@ def test_videomae_has_a_bias_on_queries_alone():
     for layer in changed("videomae", {}).layers:
         biases = [name for name in layer.tensors if "bias" in name and "norm" not in name]
         assert biases == [f"{layer.module}.q_bias"]
+
+
+def bounded(name, changes=()):
+    found = changed(name, dict(changes))
+    return [(layer, index, head) for layer in found.layers for index, _, head in layer.heads()]
+
+
+def test_biases_of_beit_lie_within_the_tables_that_its_config_names():
+    """The entries a query adds, as BEiT finds them, for each patch and the class token."""
+    checkpoint = open_checkpoint(DATA / "beit")
+    own, both = {}, bounded("beit")
+    for layer, index, head in both:
+        tables = [checkpoint.read(n).astype(float)[:, index] for n in layer.tensors if "table" in n]
+        assert [len(table) for table in tables] == [(2 * 3 - 1) * (2 * 2 - 1) + 3] * 2
+        places = np.array([(y, x) for y in range(3) for x in range(2)])
+        ways = places[:, None] - places[None] + (2, 1)
+        entries = np.full((7, 7), 16)  # of the class token for a patch's query
+        entries[0], entries[0, 0] = 15, 17
+        entries[1:, 1:] = ways[..., 0] * 3 + ways[..., 1]
+        rows = sum(table[entries] for table in tables)
+        assert np.ptp(rows, axis=1).max() <= head.bias.width
+        assert head.bias.width == pytest.approx(sum(np.ptp(table) for table in tables), rel=1e-12)
+        own[layer.module, index] = head.bias.width
+    for layer, index, head in bounded("beit", {"use_shared_relative_position_bias": False}.items()):
+        assert 0 < head.bias.width < own[layer.module, index]
+    off = {"use_shared_relative_position_bias": False, "use_relative_position_bias": False}
+    assert all(head.bias is None for _, _, head in bounded("beit", off.items()))
+
+
+def test_a_table_of_another_image_does_not_fit():
+    with pytest.raises(CheckpointError, match=r"must have shape \(28, 3\)"):
+        changed("beit", {"image_size": 6})
+
+
+def test_gates_of_wavlm_lie_within_what_is_certified():
+    """Rows g·b for gates at the ends of their range and between, whatever the states say."""
+    checkpoint = open_checkpoint(DATA / "wavlm")
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    for constants in ((-9.0, 0.5), (-2.5, 40.0), (0.0, 1.0)):
+        for name in arrays:
+            if name.endswith("gru_rel_pos_const"):
+                arrays[name] = np.array(constants, dtype=np.float32).reshape(1, 2, 1, 1)
+        table = arrays["encoder.layers.0.attention.rel_attn_embed.weight"].astype(float)
+        for layer in plan(from_arrays(arrays, checkpoint.config)).layers:
+            for index, _, head in layer.heads():
+                a, b = np.meshgrid(np.linspace(0, 1, 21), np.linspace(0, 1, 21))
+                gates = np.abs(a * (b * constants[index] - 1) + 2)
+                reached = gates.max() * np.ptp(table[:, index])
+                assert reached <= head.bias.width <= reached * (1 + 1e-12)
+
+
+def test_a_bounded_bias_adds_to_the_spread_and_to_the_ceiling():
+    bias = BoundedBias(1.5)
+    assert bias.spread(7) == 1.5
+    assert bias.ceiling(2.0, 10, 1) == pytest.approx(1 / (1 + 9 * math.exp(-3.5)), rel=1e-12)
+    assert bias.settled() is bias
+    _, _, head = bounded("beit")[0]
+    for n in (2, 9):
+        with_it, without = (
+            check_head(h, [Target(n)]).spread.upper for h in (head, replace(head, bias=None))
+        )
+        assert with_it == pytest.approx(without + head.bias.width, rel=1e-12)

@@ -643,6 +643,17 @@ def sound(size: Size, **more: Any) -> dict[str, Any]:
     return config
 
 
+def beit(size: Size) -> dict[str, Any]:
+    """An image of three by two patches, with both kinds of tables."""
+    both = {"use_relative_position_bias": True, "use_shared_relative_position_bias": True}
+    return vision(size, **both) | {"image_size": [6, 4]}
+
+
+def wavlm(size: Size) -> dict[str, Any]:
+    small = {"hidden_size": 2 * size.head_dim, "num_attention_heads": 2}
+    return sound(size, num_buckets=16, max_bucket_distance=20, **small)
+
+
 def latent(size: Size, **more: Any) -> dict[str, Any]:
     """Latent attention: unrotated and rotated parts of unequal size, values of a third one."""
     config = decoder(
@@ -1050,7 +1061,9 @@ FAMILIES = (
         lambda s: vision(s, num_frames=2, tubelet_size=2),
         head="ForVideoClassification",
     ),
+    Family("beit", "Beit", beit, head="ForImageClassification"),
     Family("wav2vec2", "Wav2Vec2", sound, head="ForCTC"),
+    Family("wavlm", "WavLM", wavlm, head="Model"),
     Family(
         "wav2vec2__stable",
         "Wav2Vec2",

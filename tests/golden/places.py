@@ -302,6 +302,7 @@ SOUND = Places(
     first="encoder.layer_norm",
 )
 PLACES |= {
+    "beit": replace(VIT, base="beit"),
     "videomae": replace(
         VIT, layers="encoder.layer", attention="attention.attention", base="videomae"
     ),

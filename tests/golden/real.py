@@ -37,7 +37,7 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
-OWN = ("megatron-bert", "rembert")  # call softmax themselves
+OWN = ("megatron-bert", "rembert", "wavlm")  # call softmax themselves
 BIASED = ("bloom", "mpnet", "mpt", "t5")  # by positions
 BEHIND_PADDING = (
     "esm",
@@ -80,6 +80,16 @@ def _record_softmax(logits: Tensor, **kwargs: Any) -> Tensor:
     """In the place of torch's softmax, which some modules call by themselves."""
     _calls.append({"logits": logits[:, :, -1], "mask": None})
     return torch.softmax(logits, **kwargs)
+
+
+def _record_whole(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """In the place of torch's whole attention, with weights for each head."""
+    output, weights = _WHOLE(*args, **kwargs, average_attn_weights=False)
+    _calls.append({"logits": weights[:, :, -1].log(), "weights": weights})
+    return output, weights.mean(1)
+
+
+_WHOLE = torch.nn.functional.multi_head_attention_forward
 
 
 def _record_gpt_neo(module: Any) -> Callable[..., tuple[Tensor, None]]:
@@ -441,6 +451,9 @@ class Real:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
         if self.kind in ("videomae", "yolos"):
             del kwargs["attention_mask"]  # they know none
+        if self.kind == "wavlm":  # without its biases, which depend on states in their own way
+            n = states.shape[1]
+            kwargs["position_bias"] = states.new_zeros(len(states) * self.heads, n, n)
         if self.kind == "falcon":
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
@@ -458,9 +471,10 @@ class Real:
             kwargs["key_value_states"], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
+        found = _calls[-1] if _calls else {}
         if implementation == "eager":
-            return output[1]
-        found = _calls[-1]
+            _calls.clear()
+            return found.get("weights", output[1])
         _calls.clear()
         return found
 
@@ -485,7 +499,10 @@ class Real:
                 self.config._attn_implementation = "sdpa"
                 name = "scaled_dot_product_attention"
                 stack.enter_context(mock.patch.object(torch.nn.functional, name, _record_falcon))
-            if kind in OWN and recorded:
+            if kind == "wavlm":
+                name = "multi_head_attention_forward"
+                stack.enter_context(mock.patch.object(torch.nn.functional, name, _record_whole))
+            elif kind in OWN and recorded:
                 stack.enter_context(
                     mock.patch.object(torch.nn.functional, "softmax", _record_softmax)
                 )
@@ -507,7 +524,8 @@ class Real:
             found = [call["mask"] for call in _calls]
             _calls.clear()
             return found + [None] * (self.layers - len(found))
-        if not hasattr(self.config, "vocab_size") or hasattr(self.config, "conv_dim"):
+        config = self.config
+        if not hasattr(config, "vocab_size") or hasattr(config, "conv_dim") or self.kind == "beit":
             return [None] * self.layers  # images and sound
         if self.biased:
             return [None] * self.layers  # the last query sees all

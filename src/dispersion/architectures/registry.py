@@ -23,6 +23,7 @@ NAMES = (
     "arcee",
     "bart",
     "beam",
+    "beit",
     "bert",
     "bitnet",
     "blenderbot",
@@ -146,6 +147,7 @@ NAMES = (
     "videomae",
     "vit",
     "wav2vec2",
+    "wavlm",
     "whisper",
     "xlm_roberta_xl",
 )

@@ -28,7 +28,7 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
         return blocks  # whatever the key says
     if not flag(config, "do_stable_layer_norm", default=False):
         return blocks
-    inside = {rule: why for rule, why in INSIDE.items() if rule != rf"layer_norm{_NORM}"}
+    inside = {rule: why for rule, why in blocks.inside.items() if rule != rf"layer_norm{_NORM}"}
     inside[rf"final_layer_norm{_NORM}"] = ledger.AFTER
     return replace(blocks, norm="layer_norm", post_norm=False, first_norm=None, inside=inside)
 
