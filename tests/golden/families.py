@@ -703,6 +703,12 @@ def t5(size: Size) -> dict[str, Any]:
     }
 
 
+def t5_whole(size: Size) -> dict[str, Any]:
+    """Both stacks, unlike in depth."""
+    narrow = {"d_model": 2 * size.head_dim, "num_heads": 2}
+    return t5(size) | narrow | {"num_layers": size.layers // 2, "num_decoder_layers": size.layers}
+
+
 def llama4(size: Size) -> dict[str, Any]:
     return llama(
         size,
@@ -1206,14 +1212,11 @@ FAMILIES = (
     Family(
         "t5__decoder",
         "T5",
-        lambda s: (
-            t5(s)
-            | {"d_model": 2 * s.head_dim, "num_heads": 2}
-            | {"num_layers": s.layers // 2, "num_decoder_layers": s.layers}
-        ),
+        t5_whole,
         head="ForConditionalGeneration",
         lengths=SHORTER,
     ),
+    Family("umt5", "UMT5", t5_whole, head="ForConditionalGeneration", lengths=SHORTER),
     # clamped queries and keys
     Family("olmo__clip", "Olmo", lambda s: llama(s, clip_qkv=2.0), targets=None),
     Family(

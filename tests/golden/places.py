@@ -134,7 +134,7 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(pooled(config)), base="vision_model")
     if kind == "longcat_flash":
         return Places(listed=tuple(longcat(config)))
-    if kind == "t5" and config.is_encoder_decoder:
+    if kind in ("t5", "umt5") and config.is_encoder_decoder:
         return Places(listed=tuple(t5(config)))
     if kind == "albert":
         return Places(listed=tuple(albert(config)), base="albert")

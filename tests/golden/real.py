@@ -38,7 +38,7 @@ transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
 OWN = ("megatron-bert", "rembert", "wavlm")  # call softmax themselves
-BIASED = ("bloom", "mpnet", "mpt", "t5")  # by positions
+BIASED = ("bloom", "mpnet", "mpt", "t5", "umt5")  # by positions
 BEHIND_PADDING = (
     "esm",
     "mpnet",
@@ -481,7 +481,7 @@ class Real:
     def _biased_call(self, layer: int, states: Tensor, bias: Any, *, eager: bool) -> Any:
         attention = self.attention(layer)
         with self._precision(), self._recording(not eager):
-            if self.kind == "t5":  # its encoder has a config of its own
+            if self.kind in ("t5", "umt5"):  # its encoder has a config of its own
                 attention.config._attn_implementation = self.config._attn_implementation
             own = states[:, -1:] if self.crosses(layer) else states
             output = attention(own, **arguments(self, bias, states, layer, eager=eager))
