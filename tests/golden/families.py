@@ -1060,6 +1060,14 @@ FAMILIES = (
     Family("siglip_text_model", "SiglipText", bert, head="Model"),
     Family("clip", "CLIP", towers, head="Model"),
     Family("siglip", "Siglip", lambda s: towers(s, vision_use_head=False), head="Model"),
+    Family(
+        "chinese_clip",
+        "ChineseCLIP",
+        lambda s: (
+            towers(s) | {"text_config": bert(s, hidden_size=2 * s.head_dim, num_attention_heads=2)}
+        ),
+        head="Model",
+    ),
     Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
     Family(
         "videomae",

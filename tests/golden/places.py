@@ -221,12 +221,20 @@ def albert(config: Any) -> Iterator[Place]:
             before = f"{root}full_layer_layer_norm"
 
 
-TWO_TOWERS = ("clip", "siglip")
+TWO_TOWERS = ("chinese_clip", "clip", "clipseg", "metaclip_2", "siglip", "siglip2")
 
 
 def towers(config: Any) -> Iterator[Place]:
     """The text encoder's layers, then the image encoder's."""
-    for name, part in (("text_model", config.text_config), ("vision_model", config.vision_config)):
+    both = (("text_model", config.text_config), ("vision_model", config.vision_config))
+    if config.model_type == "chinese_clip":
+        before = "text_model.embeddings"
+        for i in range(config.text_config.num_hidden_layers):
+            root = f"text_model.encoder.layer.{i}."
+            yield Place(f"{root}attention.self", f"{before}.LayerNorm")
+            before = f"{root}output"
+        both = both[1:]
+    for name, part in both:
         for i in range(part.num_hidden_layers):
             root = f"{name}.encoder.layers.{i}."
             yield Place(f"{root}self_attn", f"{root}layer_norm1")

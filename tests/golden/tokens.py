@@ -32,7 +32,7 @@ CONTEXTS, LENGTH = 6, 12
 def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
     """Logits of the last of `ids` in layer 0, (heads, tokens)."""
     inputs = {"input_ids": torch.tensor([ids])}
-    if real.config.model_type in ("albert", "bert", "electra"):
+    if real.config.model_type in ("albert", "bert", "electra", "megatron-bert", "rembert"):
         inputs["token_type_ids"] = torch.tensor([types])
     model = real.model
     if real.config.model_type == "whisper":

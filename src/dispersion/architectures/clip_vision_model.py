@@ -12,4 +12,9 @@ BLOCKS = replace(
     outside={**siglip.BLOCKS.outside, r"pre_layrnorm\.(weight|bias)": EMBEDDING},
 )
 
-FAMILY = BLOCKS.family("clip_vision_model", "CLIPVision", "as siglip_vision_model")
+FAMILY = BLOCKS.family(
+    "clip_vision_model",
+    ("CLIPVision", "MetaClip2Vision"),
+    "as siglip_vision_model",
+    types=("clip_vision_model", "metaclip_2_vision_model"),
+)

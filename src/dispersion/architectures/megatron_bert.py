@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """`position_embedding_type` of the config must be what the class does."""
-    bert.absolute(config, "megatron_bert")
+    bert.absolute(config, "this model")
     return blocks
 
 

@@ -30,6 +30,7 @@ NAMES = (
     "blenderbot_small",
     "bloom",
     "chameleon",
+    "chinese_clip",
     "clip",
     "clip_text_model",
     "clip_vision_model",
