@@ -74,7 +74,11 @@ def unknown_inputs(name):
 def covered(name):
     """Whether that is so or positions do more than turn: such checkpoints have their own tests."""
     return unknown_inputs(name) or any(
-        head.bias is not None or head.growth is not None or head.chunked for head in heads(name)
+        head.bias is not None
+        or head.growth is not None
+        or head.chunked
+        or (head.rotary is not None and head.rotary.placed)
+        for head in heads(name)
     )
 
 

@@ -1,5 +1,6 @@
 """Encoders of images and sound: types that share their code, and what their configs may say."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from dispersion.architectures import plan
+from dispersion.auditing import audit
 from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
-from dispersion.errors import CheckpointError
+from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.position_bias import BoundedBias
 from dispersion.verdict import Target
 
@@ -136,3 +138,42 @@ def test_a_bounded_bias_adds_to_the_spread_and_to_the_ceiling():
             check_head(h, [Target(n)]).spread.upper for h in (head, replace(head, bias=None))
         )
         assert with_it == pytest.approx(without + head.bias.width, rel=1e-12)
+
+
+def test_patches_that_turn_with_their_places_are_bounded_over_any_angles():
+    """Their angles are no multiples of lags: exact offsets change nothing, nothing is witnessed."""
+    record = json.loads((DATA / "dinov3_vit" / "adversarial.json").read_text())
+    reached = {(h["layer"], h["head"]): h["free_phase"] for h in record["heads"]}
+    for layer, index, head in bounded("dinov3_vit"):
+        assert head.rotary.placed
+        # of the height and of the width, on halves of the head
+        np.testing.assert_allclose(head.rotary.frequencies, [1, 50**-0.5] * 2, rtol=1e-15)
+        assert head.rotary.pairs.tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+        free, exact = (check_head(head, [Target(40)], offsets=o) for o in ("free", "exact"))
+        assert free.spread == exact.spread
+        assert (free.spread.lower, exact.spread_kind) == (0.0, "free")
+        phase = reached[layer.layer, index]
+        assert phase * (1 - 1e-12) <= free.spread.upper <= 1.02 * phase
+        hidden = replace(head, rotary=replace(head.rotary, placed=False))
+        assert check_head(hidden, [Target(40)], offsets="exact").spread.lower > 0
+    found = []
+    audit(DATA / "dinov3_vit", [Target(40)], offsets="exact", announce=found.append)
+    assert found == ["exact offsets: no head is rotated, so offsets make no difference"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_attention_heads": 4}, "must be a multiple of 4"),
+        ({"query_bias": False, "key_bias": True}, "key_bias"),
+    ],
+)
+def test_what_dinov3_cannot_be_is_refused(changes, words):
+    with pytest.raises(UnsupportedError, match=words):
+        changed("dinov3_vit", changes)
+
+
+def test_biases_of_dinov3_are_those_of_its_config():
+    assert all(".k_proj.bias" not in n for x in changed("dinov3_vit", {}).layers for n in x.tensors)
+    with pytest.raises(CheckpointError, match=r"k_proj\.bias"):
+        changed("dinov3_vit", {"key_bias": True})

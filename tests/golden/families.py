@@ -1075,6 +1075,12 @@ FAMILIES = (
         lambda s: vision(s, num_frames=2, tubelet_size=2),
         head="ForVideoClassification",
     ),
+    Family(
+        "dinov3_vit",
+        "DINOv3ViT",
+        lambda s: vision(s, rope_theta=50.0, num_register_tokens=2),
+        head="Model",
+    ),
     Family("beit", "Beit", beit, head="ForImageClassification"),
     Family("wav2vec2", "Wav2Vec2", sound, head="ForCTC"),
     Family("wavlm", "WavLM", wavlm, head="Model"),

@@ -210,6 +210,8 @@ class Real:
         if self.config.model_type == "esm":
             kind = self.config.position_embedding_type
             return self.model.rotary_embeddings if kind == "rotary" else None
+        if self.kind == "dinov3_vit":
+            return self.model.rope_embeddings
         return getattr(self.model, "rotary_emb", None)
 
     @property
@@ -386,6 +388,8 @@ class Real:
                 return biases(self, positions, layer)
         if not self.rotary:
             return None
+        if self.kind == "dinov3_vit":
+            return self._places(positions)
         if self.inside:
             return positions
         dummy = torch.zeros(1, dtype=self.dtype)
@@ -398,6 +402,12 @@ class Real:
         args = (self.config.layer_types[layer],) if kinds else ()
         with self._precision():
             return self.rope(dummy, positions, *args)
+
+    def _places(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of patches as far down as to the right, by a 2π-th for each position."""
+        powers = self.rope.base ** -torch.arange(0, 1, 4 / self.rope.head_dim, dtype=self.dtype)
+        angles = (positions[:, None, :, None] * powers).tile(4)
+        return angles.cos(), angles.sin()
 
     def rests(self, layer: int) -> bool:
         """Whether the model gives a layer no rotation, by its type."""
@@ -451,6 +461,8 @@ class Real:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
         if self.kind in ("videomae", "yolos"):
             del kwargs["attention_mask"]  # they know none
+        if self.kind == "dinov3_vit" and rotation is not None:  # one for all heads and images
+            kwargs["position_embeddings"] = rotation
         if self.kind == "wavlm":  # without its biases, which depend on states in their own way
             n = states.shape[1]
             kwargs["position_bias"] = states.new_zeros(len(states) * self.heads, n, n)

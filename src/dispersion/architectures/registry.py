@@ -43,6 +43,7 @@ NAMES = (
     "deepseek_v3",
     "diffllama",
     "dinov2",
+    "dinov3_vit",
     "distilbert",
     "dots1",
     "electra",
