@@ -743,6 +743,13 @@ def towers(size: Size, **more: Any) -> dict[str, Any]:
     }
 
 
+def blip(size: Size) -> dict[str, Any]:
+    """One layer of each kind."""
+    small = {"hidden_size": size.head_dim * 2, "num_attention_heads": 2, "num_hidden_layers": 1}
+    both = {"text_config": bert(size) | small, "vision_config": vision(size) | small}
+    return both | {"projection_dim": 2, "image_text_hidden_size": 2}
+
+
 def whisper(size: Size) -> dict[str, Any]:
     return {
         "vocab_size": size.vocab,
@@ -1060,6 +1067,7 @@ FAMILIES = (
     Family("siglip_text_model", "SiglipText", bert, head="Model"),
     Family("clip", "CLIP", towers, head="Model"),
     Family("siglip", "Siglip", lambda s: towers(s, vision_use_head=False), head="Model"),
+    Family("blip", "Blip", blip, head="Model"),
     Family(
         "chinese_clip",
         "ChineseCLIP",

@@ -133,7 +133,7 @@ def fused_rows(
     for name, parameter in parameters.items():
         parameter.requires_grad_(requires_grad=False)
         alone = name.startswith(("query.", "q_proj."))
-        if alone or name.startswith(("query_key_value", "Wqkv", "in_proj")):
+        if alone or name.startswith(("query_key_value", "qkv", "Wqkv", "in_proj")):
             size = len(parameter) // heads // (1 if alone else 3)
             start = head * size * (3 if name.startswith("query_key_value") else 1)
             rows = torch.zeros(parameter.shape, dtype=torch.bool)

@@ -138,6 +138,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(t5(config)))
     if kind == "albert":
         return Places(listed=tuple(albert(config)), base="albert")
+    if kind == "blip":
+        return Places(listed=tuple(blip(config)))
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
     if getattr(config, "do_stable_layer_norm", False):
@@ -238,6 +240,20 @@ def towers(config: Any) -> Iterator[Place]:
         for i in range(part.num_hidden_layers):
             root = f"{name}.encoder.layers.{i}."
             yield Place(f"{root}self_attn", f"{root}layer_norm1")
+
+
+def blip(config: Any) -> Iterator[Place]:
+    """The image encoder's layers, then those of the text and what they make of the image."""
+    for i in range(config.vision_config.num_hidden_layers):
+        root = f"vision_model.encoder.layers.{i}."
+        yield Place(f"{root}self_attn", f"{root}layer_norm1")
+    before = "text_model.embeddings"
+    for i in range(config.text_config.num_hidden_layers):
+        root = f"text_model.encoder.layer.{i}."
+        yield Place(f"{root}attention.self", f"{before}.LayerNorm")
+        norm = f"{root}attention.output.LayerNorm"
+        yield Place(f"{root}crossattention.self", norm, keys="vision_model.post_layernorm")
+        before = f"{root}output"
 
 
 VIT = Places(attention="attention", norm="layernorm_before", base="vit")

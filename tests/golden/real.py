@@ -37,7 +37,7 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
-OWN = ("megatron-bert", "rembert", "wavlm")  # call softmax themselves
+OWN = ("blip", "megatron-bert", "rembert", "wavlm")  # call softmax themselves
 BIASED = ("bloom", "mpnet", "mpt", "t5", "umt5")  # by positions
 BEHIND_PADDING = (
     "esm",
@@ -76,10 +76,10 @@ def _record_falcon(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> 
     return torch.zeros_like(query)
 
 
-def _record_softmax(logits: Tensor, **kwargs: Any) -> Tensor:
+def _record_softmax(logits: Tensor, *_: Any, **__: Any) -> Tensor:
     """In the place of torch's softmax, which some modules call by themselves."""
     _calls.append({"logits": logits[:, :, -1], "mask": None})
-    return torch.softmax(logits, **kwargs)
+    return torch.softmax(logits, dim=-1)
 
 
 def _record_whole(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -183,7 +183,7 @@ class Real:
     @property
     def sizes(self) -> Any:
         """The config that has the sizes; two towers are made equally wide here."""
-        return self.config.text_config if self.two_towers else self.config
+        return self.config.text_config if self.two_towers or self.kind == "blip" else self.config
 
     @property
     def two_towers(self) -> bool:
@@ -480,7 +480,8 @@ class Real:
             kwargs["position_embeddings"], states = query, states[:, -1:]
             kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
         elif self.crosses(layer):
-            kwargs["key_value_states"], states = states[:, :-1], states[:, -1:]
+            name = "encoder_hidden_states" if self.kind == "blip" else "key_value_states"
+            kwargs[name], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
         found = _calls[-1] if _calls else {}
@@ -537,6 +538,8 @@ class Real:
             _calls.clear()
             return found + [None] * (self.layers - len(found))
         config = self.config
+        if self.kind == "blip":
+            return [None] * self.layers  # no class that AutoModel opens hides anything
         if not hasattr(config, "vocab_size") or hasattr(config, "conv_dim") or self.kind == "beit":
             return [None] * self.layers  # images and sound
         if self.biased:

@@ -28,6 +28,7 @@ NAMES = (
     "bitnet",
     "blenderbot",
     "blenderbot_small",
+    "blip",
     "bloom",
     "chameleon",
     "chinese_clip",
