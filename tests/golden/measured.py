@@ -1,6 +1,6 @@
 """What models hand to their attention, and the weights their eager code makes of it.
 
-    python tests/golden/measured.py [NAME ...]      # rewrites tests/data/measured.npz, or these in it
+    python tests/golden/measured.py [NAME ...]      # rewrites tests/data/measured.npz, or these
 
 For every layer of each checkpoint: queries, keys and the arguments with which `dispersion.measure`
 reads them, and the eager attention weights of the same tokens, from a second forward pass with
