@@ -179,6 +179,19 @@ def gemma2(size: Size) -> dict[str, Any]:
     )
 
 
+def t5gemma(size: Size) -> dict[str, Any]:
+    """A layer that slides in the encoder; in the decoder one that slides and one that does not."""
+    few = {"hidden_size": 2 * size.head_dim, "num_attention_heads": 2, "num_key_value_heads": 1}
+    both = gemma2(size) | few
+    del both["layer_types"]
+    return {
+        "encoder": both | {"num_hidden_layers": 1},
+        "decoder": both,
+        "vocab_size": size.vocab,
+        "pad_token_id": 0,
+    }
+
+
 def gemma3(size: Size) -> dict[str, Any]:
     return decoder(
         size,
@@ -1236,6 +1249,14 @@ FAMILIES = (
         "T5",
         t5_whole,
         head="ForConditionalGeneration",
+        lengths=SHORTER,
+    ),
+    Family(
+        "t5gemma",
+        "T5Gemma",
+        t5gemma,
+        head="ForConditionalGeneration",
+        gain_offset=1.0,
         lengths=SHORTER,
     ),
     Family("umt5", "UMT5", t5_whole, head="ForConditionalGeneration", lengths=SHORTER),

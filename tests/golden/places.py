@@ -128,6 +128,8 @@ def places(config: Any) -> Places:
         return replace(BLOOM, norm=norm)
     if kind == "whisper":
         return Places(listed=tuple(whisper(config)))
+    if kind == "t5gemma":
+        return Places(listed=tuple(t5gemma(config)))
     if kind in SEQ2SEQ:
         return Places(listed=tuple(seq2seq(config)))
     if kind == "siglip_vision_model" and config.vision_use_head:
@@ -163,7 +165,7 @@ def whisper(config: Any) -> Iterator[Place]:
 
 
 BEHIND = ("bart", "blenderbot-small", "marian", "plbart")  # norms behind each branch
-SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text")
+SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text", "t5gemma")
 
 
 def seq2seq(config: Any) -> Iterator[Place]:
@@ -240,6 +242,17 @@ def towers(config: Any) -> Iterator[Place]:
         for i in range(part.num_hidden_layers):
             root = f"{name}.encoder.layers.{i}."
             yield Place(f"{root}self_attn", f"{root}layer_norm1")
+
+
+def t5gemma(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
+    for side, part in (("encoder", config.encoder), ("decoder", config.decoder)):
+        for i in range(part.num_hidden_layers):
+            root = f"{side}.layers.{i}."
+            yield Place(f"{root}self_attn", f"{root}pre_self_attn_layernorm")
+            if side == "decoder":
+                norm = f"{root}pre_cross_attn_layernorm"
+                yield Place(f"{root}cross_attn", norm, keys="encoder.norm")
 
 
 def blip(config: Any) -> Iterator[Place]:

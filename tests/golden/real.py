@@ -150,10 +150,12 @@ class Real:
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
         with self._precision():  # frequencies too in float64
-            for owner in (model, *(self.attention(layer) for layer in self.attending)):
+            stacks = (model.encoder, model.decoder) if config.model_type == "t5gemma" else ()
+            modules = (self.attention(layer) for layer in self.attending)
+            for owner in (model, *stacks, *modules):
                 for name in ROPES:
                     if (rope := getattr(owner, name, None)) is not None:
-                        setattr(owner, name, type(rope)(model.config))
+                        setattr(owner, name, type(rope)(rope.config if stacks else model.config))
             for i, each in enumerate(getattr(model, "rotary_embs", ())):
                 model.rotary_embs[i] = type(each)(each.config)
         return self
@@ -183,6 +185,8 @@ class Real:
     @property
     def sizes(self) -> Any:
         """The config that has the sizes; two towers are made equally wide here."""
+        if self.kind == "t5gemma":
+            return self.config.decoder
         return self.config.text_config if self.two_towers or self.kind == "blip" else self.config
 
     @property
@@ -212,6 +216,8 @@ class Real:
             return self.model.rotary_embeddings if kind == "rotary" else None
         if self.kind == "dinov3_vit":
             return self.model.rope_embeddings
+        if self.kind == "t5gemma":
+            return self.model.encoder.rotary_emb
         return getattr(self.model, "rotary_emb", None)
 
     @property
@@ -263,7 +269,7 @@ class Real:
         if hasattr(self.config, "qk_nope_head_dim"):
             return self._latent_pairs()
         size = getattr(self.attention(layer), "head_dim", None) or self.width // self.heads
-        rope = getattr(self.config, "rope_parameters", None) or {}
+        rope = getattr(self.sizes, "rope_parameters", None) or {}
         kinds = getattr(self.config, "layer_types", None)
         rope = (rope.get(kinds[layer], rope) if kinds else rope) or {}
         absent = 0.334 if self.config.model_type == "mimo_v2_flash" else 1.0
@@ -480,7 +486,8 @@ class Real:
             kwargs["position_embeddings"], states = query, states[:, -1:]
             kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
         elif self.crosses(layer):
-            name = "encoder_hidden_states" if self.kind == "blip" else "key_value_states"
+            other = self.kind in ("blip", "t5gemma")
+            name = "encoder_hidden_states" if other else "key_value_states"
             kwargs[name], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             output = self.attention(layer)(states, **kwargs)
@@ -507,6 +514,9 @@ class Real:
         """Attention that records what it is handed, or the module's own eager one."""
         self.config._attn_implementation = "recorded" if recorded else "eager"
         kind = self.config.model_type
+        if kind == "t5gemma":
+            for part in (self.config.encoder, self.config.decoder):
+                part._attn_implementation = self.config._attn_implementation
         with contextlib.ExitStack() as stack:
             if kind == "falcon" and recorded:
                 self.config._attn_implementation = "sdpa"

@@ -117,7 +117,7 @@ class Reader:
         return assemble(
             self.checkpoint,
             naming,
-            self._attention,
+            self.attention,
             family=name,
             layers=self.layers,
             layers_key="num_hidden_layers",
@@ -167,7 +167,7 @@ class Reader:
             raise UnsupportedError(msg)
         return True
 
-    def _scale(self, head_dim: int) -> Enclosure:
+    def scale(self, head_dim: int) -> Enclosure:
         scale = self._plain_scale(head_dim)
         factors = self.rules.factor_keys
         if self.rules.input_factor_key is not None:
@@ -240,7 +240,7 @@ class Reader:
                 raise UnsupportedError(msg)
         return rotary
 
-    def _attention(self, prefix: str, layer: int) -> Attention:
+    def attention(self, prefix: str, layer: int) -> Attention:
         rules, kind, sizes = self.rules, self.kinds[layer], self.sizes[layer]
         root = f"{prefix}layers.{layer}."
         module = f"{root}{rules.module}"
@@ -249,7 +249,7 @@ class Reader:
         owner = self.owners.get(layer)
         if owner is not None:
             _, key = self._projections(f"{prefix}layers.{owner}.{rules.module}.", sizes, kind)
-        plain = self._scale(sizes.head_dim)
+        plain = self.scale(sizes.head_dim)
         scale, rotated_factor = with_factor(plain, rotary)
         after = rules.qk_after and query.norm is not None
         eps = self.eps

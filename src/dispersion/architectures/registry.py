@@ -146,6 +146,7 @@ NAMES = (
     "starcoder2",
     "step3p5",
     "t5",
+    "t5gemma",
     "vaultgemma",
     "videomae",
     "vit",
