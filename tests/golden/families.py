@@ -192,6 +192,26 @@ def t5gemma(size: Size) -> dict[str, Any]:
     }
 
 
+def moonshine(size: Size) -> dict[str, Any]:
+    """Heads of 6 coordinates, of which 4 turn."""
+    sizes = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    both = {f"{side}_{key}": n for side in ("encoder", "decoder") for key, n in sizes.items()}
+    return both | {
+        "vocab_size": size.vocab,
+        "hidden_size": 12,
+        "intermediate_size": size.mlp,
+        "encoder_num_hidden_layers": 1,
+        "decoder_num_hidden_layers": size.layers,
+        "pad_head_dim_to_multiple_of": 8,
+        "pad_token_id": 0,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 5000.0,
+            "partial_rotary_factor": 0.7,
+        },
+    }
+
+
 def gemma3(size: Size) -> dict[str, Any]:
     return decoder(
         size,
@@ -1259,6 +1279,7 @@ FAMILIES = (
         gain_offset=1.0,
         lengths=SHORTER,
     ),
+    Family("moonshine", "Moonshine", moonshine, head="Model", dtype=torch.float16, lengths=SHORTER),
     Family("umt5", "UMT5", t5_whole, head="ForConditionalGeneration", lengths=SHORTER),
     # clamped queries and keys
     Family("olmo__clip", "Olmo", lambda s: llama(s, clip_qkv=2.0), targets=None),

@@ -128,6 +128,8 @@ def places(config: Any) -> Places:
         return replace(BLOOM, norm=norm)
     if kind == "whisper":
         return Places(listed=tuple(whisper(config)))
+    if kind == "moonshine":
+        return Places(listed=tuple(moonshine(config)), interleaved=True)
     if kind == "t5gemma":
         return Places(listed=tuple(t5gemma(config)))
     if kind in SEQ2SEQ:
@@ -165,7 +167,8 @@ def whisper(config: Any) -> Iterator[Place]:
 
 
 BEHIND = ("bart", "blenderbot-small", "marian", "plbart")  # norms behind each branch
-SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text", "t5gemma")
+SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text")
+SEQ2SEQ = (*SEQ2SEQ, "moonshine", "t5gemma")
 
 
 def seq2seq(config: Any) -> Iterator[Place]:
@@ -253,6 +256,17 @@ def t5gemma(config: Any) -> Iterator[Place]:
             if side == "decoder":
                 norm = f"{root}pre_cross_attn_layernorm"
                 yield Place(f"{root}cross_attn", norm, keys="encoder.norm")
+
+
+def moonshine(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
+    for i in range(config.encoder_num_hidden_layers):
+        yield Place(f"encoder.layers.{i}.self_attn", f"encoder.layers.{i}.input_layernorm")
+    for i in range(config.decoder_num_hidden_layers):
+        root = f"decoder.layers.{i}."
+        yield Place(f"{root}self_attn", f"{root}input_layernorm")
+        norm = f"{root}post_attention_layernorm"
+        yield Place(f"{root}encoder_attn", norm, keys="encoder.layer_norm")
 
 
 def blip(config: Any) -> Iterator[Place]:

@@ -37,6 +37,7 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
+TURNED = ("moonshine", "t5gemma")  # both of their stacks
 OWN = ("blip", "megatron-bert", "rembert", "wavlm")  # call softmax themselves
 BIASED = ("bloom", "mpnet", "mpt", "t5", "umt5")  # by positions
 BEHIND_PADDING = (
@@ -150,7 +151,7 @@ class Real:
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
         with self._precision():  # frequencies too in float64
-            stacks = (model.encoder, model.decoder) if config.model_type == "t5gemma" else ()
+            stacks = (model.encoder, model.decoder) if config.model_type in TURNED else ()
             modules = (self.attention(layer) for layer in self.attending)
             for owner in (model, *stacks, *modules):
                 for name in ROPES:
@@ -216,7 +217,7 @@ class Real:
             return self.model.rotary_embeddings if kind == "rotary" else None
         if self.kind == "dinov3_vit":
             return self.model.rope_embeddings
-        if self.kind == "t5gemma":
+        if self.kind in TURNED:
             return self.model.encoder.rotary_emb
         return getattr(self.model, "rotary_emb", None)
 
@@ -587,6 +588,9 @@ class Real:
                 sound = states.new_ones(1, 4 * n, self.config.input_feat_per_channel)
                 self.model.encoder(sound)
                 given = {"input_ids": torch.ones(1, n, dtype=torch.long)}
+            elif self.kind == "moonshine":  # its encoder hides nothing from sound of one length
+                _calls.extend([{"mask": None}] * self.config.encoder_num_hidden_layers)
+                given = {"inputs_embeds": states}
             else:
                 given = {"inputs_embeds": states}
                 self.model.encoder(**given)

@@ -35,9 +35,9 @@ def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
     if real.config.model_type in ("albert", "bert", "electra", "megatron-bert", "rembert"):
         inputs["token_type_ids"] = torch.tensor([types])
     model = real.model
-    if real.config.model_type == "whisper":
+    if real.kind in ("moonshine", "whisper"):
         model = model.decoder  # what its first layer reads does not hang on the audio
-    if real.kind in SEQ2SEQ:
+    elif real.kind in SEQ2SEQ:
         model = model.encoder
     if real.two_towers:
         model = model.text_model

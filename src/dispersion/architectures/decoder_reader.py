@@ -270,7 +270,7 @@ class Reader:
             head_dim=sizes.head_dim,
             query=query,
             key=key,
-            input_norm=self._input_norm(f"{root}{rules.input_norm}.") if rules.pre_norm else None,
+            input_norm=self.norm(f"{root}{rules.input_norm}.") if rules.pre_norm else None,
             scale=scale,
             # Behind a rotation every direction is reached alike, and a gain there does not turn
             # with it: for such a head no bound may turn anything. Without a gain, norm and
@@ -278,7 +278,7 @@ class Reader:
             rotary=None if after and rules.qk_gain else rotary,
             key_input=None
             if owner is None
-            else self._input_norm(f"{prefix}layers.{owner}.{rules.input_norm}."),
+            else self.norm(f"{prefix}layers.{owner}.{rules.input_norm}."),
             shares_keys=owner is not None,
             known_inputs=not (after and rules.qk_gain and rotary is not None),
             growth=None if rules.growth is None else rules.growth(self.config, kind),
@@ -353,7 +353,7 @@ class Reader:
             scale=scale,
         )
 
-    def _input_norm(self, root: str) -> Norm:
+    def norm(self, root: str) -> Norm:
         gain, bias = (
             root + part if part in self.rules.norm_parts else None for part in ("weight", "bias")
         )

@@ -105,6 +105,7 @@ NAMES = (
     "mistral4",
     "mixtral",
     "modernbert",
+    "moonshine",
     "mpnet",
     "mpt",
     "muse_glimmer_text",

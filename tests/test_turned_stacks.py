@@ -1,4 +1,4 @@
-"""T5Gemma's two stacks of Gemma 2's layers, and what the decoder makes of the encoder."""
+"""T5Gemma and Moonshine: two stacks that turn, and what the decoder makes of the encoder."""
 
 import math
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from dispersion.architectures import plan
 from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
-from dispersion.errors import CheckpointError
+from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.verdict import Target
 
 DATA = Path(__file__).parent / "data" / "t5gemma"
@@ -79,3 +79,44 @@ def test_an_encoder_of_another_width_is_bounded_without_witnesses():
 def test_configs_that_do_not_fit_are_refused(encoder):
     with pytest.raises(CheckpointError, match=r"config\.json must (be a mapping|have num_hidden)"):
         read(encoder=encoder)
+
+
+def moonshine(drop=(), **changes):
+    checkpoint = open_checkpoint(DATA.parent / "moonshine")
+    tensors = {name: checkpoint.read(name) for name in checkpoint.names}
+    config = {k: v for k, v in (checkpoint.config | changes).items() if k not in drop}
+    return plan(from_arrays(tensors, config))
+
+
+def test_moonshine_turns_neighbours_in_both_stacks_and_not_between_them():
+    found = moonshine()
+    heads = {layer.module: first(layer) for layer in found.layers}
+    assert list(heads) == [
+        "encoder.layers.0.self_attn",
+        "decoder.layers.0.self_attn",
+        "decoder.layers.0.encoder_attn",
+        "decoder.layers.1.self_attn",
+        "decoder.layers.1.encoder_attn",
+    ]
+    for module, head in heads.items():
+        assert head.causal is ("decoder" in module and "self_attn" in module)
+        assert head.reach.centred
+        if module.endswith("encoder_attn"):
+            assert head.rotary is None
+        else:
+            assert head.rotary.pairs.tolist() == [[0, 1], [2, 3]]
+    reading = [layer.module for layer in found.layers if layer.embedding is not None]
+    assert reading == ["decoder.layers.0.self_attn"]
+
+
+def test_moonshine_turns_nine_tenths_of_a_head_where_its_config_is_silent():
+    with pytest.raises(CheckpointError, match=r"head_dim=6, partial_rotary_factor=0\.9"):
+        moonshine(drop=("rope_parameters",))  # five of six coordinates cannot turn
+    head = first(moonshine(drop=("rope_parameters",), partial_rotary_factor=0.4).layers[0])
+    assert head.rotary.pairs.tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("key", ["encoder_num_attention_heads", "decoder_num_key_value_heads"])
+def test_heads_of_moonshine_must_be_as_many(key):
+    with pytest.raises(UnsupportedError, match=f"as many.*{key}=1"):
+        moonshine(**{key: 1})
