@@ -36,7 +36,10 @@ def test_types_that_are_roberta(kind):
         ("dpr", True),
         ("ernie", False),  # tasks
         ("layoutlm", False),  # places on a page
+        ("markuplm", False),
         ("splinter", False),
+        ("tapas", False),
+        ("visual_bert", False),
     ],
 )
 def test_types_whose_attention_is_that_of_bert(kind, reads):

@@ -169,7 +169,14 @@ def test_the_headline_leaves_out_what_towers_do_not_share():
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("clip", "clipseg"), ("clip", "metaclip_2"), ("siglip", "siglip2")]
+    ("name", "kind"),
+    [
+        ("clip", "clipseg"),
+        ("clip", "metaclip_2"),
+        ("clip", "owlv2"),
+        ("clip", "owlvit"),
+        ("siglip", "siglip2"),
+    ],
 )
 def test_types_that_share_their_code(name, kind):
     arrays, config = parts(name)

@@ -38,6 +38,7 @@ def changed(name, changes, more=()):
                 "ijepa",
                 "vit_mae",
                 "vit_msn",
+                "vilt",
                 "vivit",
                 "yolos",
             )

@@ -228,7 +228,16 @@ def albert(config: Any) -> Iterator[Place]:
             before = f"{root}full_layer_layer_norm"
 
 
-TWO_TOWERS = ("chinese_clip", "clip", "clipseg", "metaclip_2", "siglip", "siglip2")
+TWO_TOWERS = (
+    "chinese_clip",
+    "clip",
+    "clipseg",
+    "metaclip_2",
+    "owlv2",
+    "owlvit",
+    "siglip",
+    "siglip2",
+)
 
 
 def towers(config: Any) -> Iterator[Place]:

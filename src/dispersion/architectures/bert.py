@@ -142,8 +142,28 @@ def stored_norm(checkpoint: Checkpoint, name: str) -> Norm:
 
 FAMILY = Family(
     "bert",
-    ("bert", "bert-generation", "dpr", "ernie", "layoutlm", "splinter"),
-    ("Bert", "BertGenerationEncoder", "BertGenerationDecoder", "Ernie", "LayoutLM", "Splinter"),
+    (
+        "bert",
+        "bert-generation",
+        "dpr",
+        "ernie",
+        "layoutlm",
+        "markuplm",
+        "splinter",
+        "tapas",
+        "visual_bert",
+    ),
+    (
+        "Bert",
+        "BertGenerationEncoder",
+        "BertGenerationDecoder",
+        "Ernie",
+        "LayoutLM",
+        "MarkupLM",
+        "Splinter",
+        "Tapas",
+        "VisualBert",
+    ),
     "LayerNorm of the previous block, biases, bidirectional",
     read,
 )

@@ -9,7 +9,7 @@ BLOCKS = replace(
     siglip.BLOCKS,
     eps=1e-5,
     behind=None,
-    outside={**siglip.BLOCKS.outside, r"pre_layrnorm\.(weight|bias)": EMBEDDING},
+    outside={**siglip.BLOCKS.outside, r"pre_lay(er|r)norm\.(weight|bias)": EMBEDDING},
 )
 
 FAMILY = BLOCKS.family(

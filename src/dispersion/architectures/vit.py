@@ -31,7 +31,7 @@ BLOCKS = Blocks(
 
 FAMILY = BLOCKS.family(
     "vit",
-    ("ViT", "AST", "DeiT", "IJepa", "ViTMAE", "ViTMSN", "Vivit", "Yolos"),
+    ("ViT", "AST", "DeiT", "IJepa", "ViTMAE", "ViTMSN", "Vilt", "Vivit", "Yolos"),
     "LayerNorm before attention, bidirectional, no rotation",
     types=(
         "vit",
@@ -40,6 +40,7 @@ FAMILY = BLOCKS.family(
         "ijepa",
         "vit_mae",
         "vit_msn",
+        "vilt",
         "vivit",
         "yolos",
     ),
