@@ -55,10 +55,10 @@ def test_types_whose_attention_is_that_of_bert(kind, reads):
             (name, {"position_embedding_type": "relative_key"}, "relative_key")
             for name in ("megatron_bert", "rembert", "roberta_prelayernorm", "xlm_roberta_xl")
         ),
-        ("nomic_bert", {"prenorm": True}, "prenorm in config.json must be False"),
+        ("nomic_bert", {"prenorm": True}, "prenorm in config.json must be false"),
         ("nomic_bert", {"qkv_proj_bias": True}, "qkv_proj_bias"),
         ("nomic_bert", {"rotary_emb_base": 10000}, "rotary_emb_base"),
-        ("nomic_bert", {"rotary_scaling_factor": 2}, "rotary_scaling_factor"),
+        ("nomic_bert", {"rotary_scaling_factor": 2}, "factor in config.json must be null"),
         ("mpnet", {"relative_attention_num_buckets": 64}, "must be 32 for mpnet"),
     ],
 )
