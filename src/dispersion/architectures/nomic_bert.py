@@ -38,10 +38,8 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     for key, granted in _GRANTED.items():
         value = config.get(key, granted)
         if value != granted:
-            got = shown(repr(value))
-            msg = (
-                f"{key} in config.json must be {granted} for nomic_bert. Got {got}: not supported."
-            )
+            must, got = json.dumps(granted), shown(repr(value))
+            msg = f"{key} in config.json must be {must} for nomic_bert. Got {got}: not supported."
             raise UnsupportedError(msg)
     return blocks
 
