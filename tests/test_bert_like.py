@@ -102,3 +102,38 @@ def test_every_layer_of_mpnet_adds_the_one_table():
         for index, _, head in layer.heads():
             assert head.bias == TableBias(tuple(table[:, index].tolist()), 8, 128, 2)
     mechanism_checks.check_all("mpnet")
+
+
+def test_biases_of_layoutlmv3_lie_within_its_tables():
+    """Rows as its code adds them: by order, from left to right and from top to bottom."""
+    checkpoint = open_checkpoint(DATA / "layoutlmv3")
+    by = ("rel_pos", "rel_pos_x", "rel_pos_y")
+    tables = [checkpoint.read(f"encoder.{name}_bias.weight").astype(float) for name in by]
+    assert [table.shape for table in tables] == [(3, 8), (3, 6), (3, 6)]
+    draw = np.random.default_rng(0)
+    places = draw.integers(0, 40, (3, 200))
+    for layer in plan(checkpoint).layers:
+        for index, _, head in layer.heads():
+            rows = np.zeros((200, 200))
+            for table, place in zip(tables, places, strict=True):
+                ways, buckets = place[None] - place[:, None], table.shape[1] // 2
+                for lag in np.unique(ways):
+                    bucket = mechanism_checks.t5_bucket(abs(int(lag)), buckets, 16)
+                    rows[ways == lag] += table[index, bucket + (buckets if lag > 0 else 0)]
+            reached = np.ptp(rows, axis=1).max() / np.sqrt(8)
+            assert 0.5 * head.bias.width < reached <= head.bias.width
+            assert head.bounded is (layer.layer == 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 3),
+        ({"has_spatial_attention_bias": False}, 1),
+        ({"has_relative_attention_bias": False}, 0),  # places are then left out as well
+    ],
+)
+def test_layoutlmv3_adds_the_tables_that_its_config_names(changes, count):
+    for layer in changed("layoutlmv3", changes).layers:
+        assert sum("rel_pos" in name for name in layer.tensors) == count
+        assert (next(iter(layer.heads()))[2].bias is None) is (count == 0)

@@ -434,6 +434,14 @@ def turned_bert(size: Size, **more: Any) -> dict[str, Any]:
     return bert(size, rope_parameters=rope, max_position_embeddings=256, **more)
 
 
+def layoutlmv3(size: Size) -> dict[str, Any]:
+    """A page of four patches."""
+    page = {"input_size": 4, "patch_size": 2, "num_channels": 1, "max_2d_position_embeddings": 4}
+    bins = {"rel_pos_bins": 8, "rel_2d_pos_bins": 6, "max_rel_pos": 16, "max_rel_2d_pos": 16}
+    sizes = {"coordinate_size": 4, "shape_size": 4, "pad_token_id": 1}
+    return bert(size, **page, **bins, **sizes)
+
+
 def albert(size: Size, **more: Any) -> dict[str, Any]:
     """Three layers of two groups, on narrower embeddings."""
     grouped = {"embedding_size": size.head_dim - 2, "num_hidden_layers": 3, "num_hidden_groups": 2}
@@ -1135,6 +1143,7 @@ FAMILIES = (
         head="ForCTC",
     ),
     Family("ernie", "Ernie", lambda s: bert(s, use_task_id=True), head="Model"),
+    Family("layoutlmv3", "LayoutLMv3", layoutlmv3, head="Model"),
     Family("megatron_bert", "MegatronBert", bert, head="Model"),
     Family(
         "roberta_prelayernorm",

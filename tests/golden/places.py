@@ -372,6 +372,7 @@ PLACES |= {  # encoders built like BERT
     "ernie": replace(BERT, base="ernie"),
     "gte": replace(AFTER, base="gte"),
     "jina_embeddings_v3": replace(AFTER, base="roberta"),
+    "layoutlmv3": replace(BERT, first=None, base="layoutlmv3"),
     "megatron-bert": replace(BEFORE, norm="attention.ln"),
     "mpnet": replace(BERT, attention="attention.attn", base="mpnet"),
     "nomic_bert": replace(AFTER, base="nomic_bert"),

@@ -549,7 +549,7 @@ class Real:
             _calls.clear()
             return found + [None] * (self.layers - len(found))
         config = self.config
-        if self.kind == "blip":
+        if self.kind in ("blip", "layoutlmv3"):
             return [None] * self.layers  # no class that AutoModel opens hides anything
         if not hasattr(config, "vocab_size") or hasattr(config, "conv_dim") or self.kind == "beit":
             return [None] * self.layers  # images and sound

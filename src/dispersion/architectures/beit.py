@@ -10,29 +10,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dispersion.architectures import ledger, vit
+from dispersion.architectures.biased_attention import with_tables
 from dispersion.config import flag, integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dispersion.architectures.blocks import Tables
+    from dispersion.architectures.attention import Attention
     from dispersion.architectures.blocks_reader import BlocksReader
 
 _TABLE = "relative_position_bias.relative_position_bias_table"
 
 
-def tables(reader: BlocksReader, prefix: str, layer: int) -> Tables:
-    """A layer's own table, that of all layers, both or none."""
+def biased(reader: BlocksReader, prefix: str, attention: Attention) -> Attention:
+    """With a layer's own table, that of all layers, both or none."""
     config = reader.config
     rows = _rows(config)
     found = []
     if flag(config, "use_relative_position_bias", default=False):
-        module = f"{prefix}{reader.rules.stack}.{layer}.{reader.rules.module}"
-        found.append((f"{module}.{_TABLE}", rows))
+        found.append((f"{attention.module}.{_TABLE}", rows))
     if flag(config, "use_shared_relative_position_bias", default=False):
         found.append((f"{prefix}encoder.{_TABLE}", rows))
-    return tuple(found)
+    return with_tables(attention, *found)
 
 
 def _rows(config: Mapping[str, Any]) -> int:
@@ -48,7 +48,7 @@ BLOCKS = replace(
     vit.BLOCKS,
     bias=True,
     key_bias=False,
-    tables=tables,
+    biased=biased,
     inside={
         **vit.BLOCKS.inside,
         r"lambda_[12]": "scales what attention and feed-forward put out",

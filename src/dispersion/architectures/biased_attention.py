@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.attention import Attention
 from dispersion.architectures.attention_heads import heads
 from dispersion.balls import product, total
 from dispersion.checkpoint import to_float64
+from dispersion.head import ONE
 from dispersion.position_bias import BoundedBias, TableBias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dispersion.checkpoint import Checkpoint
+    from dispersion.enclosure import Enclosure
     from dispersion.head import Head
 
 
@@ -60,18 +62,24 @@ class BoundedAttention(Attention):
     Attributes:
         tables: names of tensors of shape [rows, heads], and their rows; one entry of each, or a
             mean of several, is added to a logit.
+        across: whether these have shape [heads, rows] instead.
+        factor: encloses the factor of all entries.
         gate: tensor of shape [1, heads, 1, 1]. A row's entries are then multiplied by one number
             g = a(bc − 1) + 2, where c is that of the head and a, b lie between 0 and 1 (WavLM).
             None for g = 1.
     """
 
     tables: tuple[tuple[str, int], ...] = ()
+    across: bool = False
+    factor: Enclosure = ONE
     gate: str | None = None
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
         heads = self.query.heads
-        found: dict[str, tuple[int, ...]] = {name: (rows, heads) for name, rows in self.tables}
+        found: dict[str, tuple[int, ...]] = {
+            name: (heads, rows) if self.across else (rows, heads) for name, rows in self.tables
+        }
         if self.gate is not None:
             found[self.gate] = (1, heads, 1, 1)
         return super().tensors | found
@@ -83,10 +91,13 @@ class BoundedAttention(Attention):
             CheckpointError: a weight is not finite; the message names the tensor and the index.
         """
         read = [to_float64(checkpoint.read(name), tensor=name) for name, _ in self.tables]
+        if self.across:
+            read = [table.T for table in read]
         widths = [
             total(*(float(x) for t in read for x in (t[:, i].max(), -t[:, i].min()))).upper
             for i in range(self.query.heads)
         ]
+        widths = [product(width, self.factor.upper).upper for width in widths]
         if self.gate is not None:
             gates = to_float64(checkpoint.read(self.gate), tensor=self.gate).ravel()
             # |g| is largest at an end of a and b: 2, 1 or 1 + c.
@@ -98,9 +109,12 @@ class BoundedAttention(Attention):
         yield from heads(checkpoint, replace(self, position_bias=biases.__getitem__))
 
 
-def with_tables(
-    attention: Attention, tables: tuple[tuple[str, int], ...], gate: str | None = None
-) -> BoundedAttention:
-    """This attention with entries of tables added to its logits."""
+def with_tables(attention: Attention, *tables: tuple[str, int], **more: Any) -> Attention:
+    """This attention with entries of tables, where there are any, added to its logits.
+
+    `more` are further fields of `BoundedAttention`.
+    """
+    if not tables:
+        return attention
     own = {field.name: getattr(attention, field.name) for field in fields(attention)}
-    return BoundedAttention(**own, tables=tables, gate=gate)
+    return BoundedAttention(**own, tables=tables, **more)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dispersion.position_bias import Bias
 
     Names = Mapping[str, str]
-    Tables = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,8 @@ class Blocks:
         rotation: how positions turn queries and keys, or None.
         position_bias: from the number of heads, the logit scale and a head's index to what
             positions add to its logits; or None.
-        tables: from the reader, the prefix and a layer to tables of biases; or None.
-        gate: from a module to the parameter of the gates of these (`BoundedAttention`); or None.
+        biased: from the reader, the prefix and a layer's attention to one that tables add biases
+            to (`with_tables`); or None.
         clip: to which size coordinates of queries and keys are clamped before they turn, or None.
         window: which layers slide.
         halved: whether windows reach as far to both sides as `window` says.
@@ -135,8 +134,7 @@ class Blocks:
     scale: Literal["root", "one"] = "root"
     rotation: Rotation | None = None
     position_bias: Callable[[int, Enclosure, int], Bias] | None = None
-    tables: Callable[[BlocksReader, str, int], Tables] | None = None
-    gate: Callable[[str], str] | None = None
+    biased: Callable[[BlocksReader, str, Attention], Attention] | None = None
     clip: float | None = None
     window: WindowRule = windows.full
     halved: bool = False

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection, Through
-from dispersion.architectures.biased_attention import with_tables
 from dispersion.architectures.ledger import MOST_LAYERS, Naming
 from dispersion.architectures.scales import inverse_root, times
 from dispersion.checkpoint.text import shown
@@ -148,9 +147,7 @@ class BlocksReader:
             embedding=None if layer else self._embedding(prefix),
             through=None if layer else self._first_map(prefix),
         )
-        tables = rules.tables and rules.tables(self, prefix, layer)
-        gate = rules.gate and rules.gate(module)
-        return with_tables(found, tables, gate) if tables else found
+        return found if rules.biased is None else rules.biased(self, prefix, found)
 
     def _projections(self, module: str) -> tuple[Projection, Projection]:
         rules = self.rules

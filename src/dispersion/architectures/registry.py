@@ -87,6 +87,7 @@ NAMES = (
     "kolibri1",
     "laguna",
     "lara_mini",
+    "layoutlmv3",
     "lfm2",
     "lfm3",
     "llama",

@@ -10,28 +10,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dispersion.architectures import ledger, wav2vec2
+from dispersion.architectures.biased_attention import with_tables
 from dispersion.config import integer
 
 if TYPE_CHECKING:
-    from dispersion.architectures.blocks import Tables
+    from dispersion.architectures.attention import Attention
     from dispersion.architectures.blocks_reader import BlocksReader
 
 
-def tables(reader: BlocksReader, prefix: str, layer: int) -> Tables:  # noqa: ARG001
-    """The first layer's table."""
+def biased(reader: BlocksReader, prefix: str, attention: Attention) -> Attention:
+    """With the first layer's table and a layer's own gates."""
     rows = integer(reader.config, "num_buckets", 320)
-    return ((f"{prefix}encoder.layers.0.attention.rel_attn_embed.weight", rows),)
-
-
-def gate(module: str) -> str:
-    """The parameter of a layer's gates."""
-    return f"{module}.gru_rel_pos_const"
+    table = f"{prefix}encoder.layers.0.attention.rel_attn_embed.weight"
+    return with_tables(attention, (table, rows), gate=f"{attention.module}.gru_rel_pos_const")
 
 
 FAMILY = replace(
     wav2vec2.BLOCKS,
-    tables=tables,
-    gate=gate,
+    biased=biased,
     inside={
         **wav2vec2.INSIDE,
         r"attention\.gru_rel_pos_linear\.(weight|bias)": "its gate is bounded whatever it says",

@@ -5,5 +5,5 @@ from dataclasses import replace
 from dispersion.architectures import roberta_prelayernorm as before
 
 FAMILY = replace(before.BLOCKS, norm="attention.self_attn_layer_norm").family(
-    "xlm_roberta_xl", "XLMRobertaXL", "as roberta_prelayernorm", types=("xlm-roberta-xl",)
+    "xlm_roberta_xl", "XLMRobertaXL", "as roberta-prelayernorm", types=("xlm-roberta-xl",)
 )
