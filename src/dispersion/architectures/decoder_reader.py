@@ -117,7 +117,7 @@ class Reader:
         return assemble(
             self.checkpoint,
             naming,
-            self.attention,
+            self._attention,
             family=name,
             layers=self.layers,
             layers_key="num_hidden_layers",
@@ -167,7 +167,7 @@ class Reader:
             raise UnsupportedError(msg)
         return True
 
-    def scale(self, head_dim: int) -> Enclosure:
+    def _scale(self, head_dim: int) -> Enclosure:
         scale = self._plain_scale(head_dim)
         factors = self.rules.factor_keys
         if self.rules.input_factor_key is not None:
@@ -240,7 +240,7 @@ class Reader:
                 raise UnsupportedError(msg)
         return rotary
 
-    def attention(self, prefix: str, layer: int) -> Attention:
+    def _attention(self, prefix: str, layer: int) -> Attention:
         rules, kind, sizes = self.rules, self.kinds[layer], self.sizes[layer]
         root = f"{prefix}layers.{layer}."
         module = f"{root}{rules.module}"
@@ -249,7 +249,7 @@ class Reader:
         owner = self.owners.get(layer)
         if owner is not None:
             _, key = self._projections(f"{prefix}layers.{owner}.{rules.module}.", sizes, kind)
-        plain = self.scale(sizes.head_dim)
+        plain = self._scale(sizes.head_dim)
         scale, rotated_factor = with_factor(plain, rotary)
         after = rules.qk_after and query.norm is not None
         eps = self.eps
@@ -270,7 +270,7 @@ class Reader:
             head_dim=sizes.head_dim,
             query=query,
             key=key,
-            input_norm=self.norm(f"{root}{rules.input_norm}.") if rules.pre_norm else None,
+            input_norm=self._input_norm(f"{root}{rules.input_norm}.") if rules.pre_norm else None,
             scale=scale,
             # Behind a rotation every direction is reached alike, and a gain there does not turn
             # with it: for such a head no bound may turn anything. Without a gain, norm and
@@ -278,7 +278,7 @@ class Reader:
             rotary=None if after and rules.qk_gain else rotary,
             key_input=None
             if owner is None
-            else self.norm(f"{prefix}layers.{owner}.{rules.input_norm}."),
+            else self._input_norm(f"{prefix}layers.{owner}.{rules.input_norm}."),
             shares_keys=owner is not None,
             known_inputs=not (after and rules.qk_gain and rotary is not None),
             growth=None if rules.growth is None else rules.growth(self.config, kind),
@@ -353,7 +353,7 @@ class Reader:
             scale=scale,
         )
 
-    def norm(self, root: str) -> Norm:
+    def _input_norm(self, root: str) -> Norm:
         gain, bias = (
             root + part if part in self.rules.norm_parts else None for part in ("weight", "bias")
         )

@@ -77,6 +77,41 @@ class Pair:
         )
 
 
+class _Stack(Reader):
+    """One stack's config read through its description, and how it looks at the other stack."""
+
+    def own(self, root: str, layer: int) -> Attention:
+        """A layer's attention on its own stack."""
+        return self._attention(root, layer)
+
+    def cross(self, pair: Pair, root: str, layer: int, end: str, key_width: int) -> Attention:
+        """What a layer makes of the encoder: as its own attention, but it does not turn."""
+        own = self.own(root, layer)
+        within = f"{root}layers.{layer}."
+
+        def moved(side: Projection) -> Projection:
+            old, new = f"{within}{pair.decoder.module}.", f"{within}{pair.cross}."
+            bias = None if side.bias is None else side.bias.replace(old, new)
+            return replace(side, weight=side.weight.replace(old, new), bias=bias)
+
+        return replace(
+            own,
+            module=within + pair.cross,
+            query=moved(own.query),
+            key=moved(own.key),
+            input_norm=self._input_norm(f"{within}{pair.cross_norm}."),
+            key_input=self._input_norm(end),
+            key_width=key_width,
+            known_inputs=key_width == own.width,
+            scale=self._scale(own.head_dim),
+            rotated_factor=ONE,
+            rotary=None,
+            window=None,
+            causal=False,
+            embedding=None,
+        )
+
+
 def _read(pair: Pair, family: str, checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     """Read the encoder, the decoder and the attention between them, or the encoder alone."""
     sides = ["encoder"]
@@ -87,7 +122,7 @@ def _read(pair: Pair, family: str, checkpoint: Checkpoint, asked: frozenset[int]
         rules = pair.encoder if side == "encoder" else pair.decoder
         own = pair.config(checkpoint, side)
         own["quantization_config"] = checkpoint.config.get("quantization_config")
-        reader = readers[side] = Reader(rules, replace(checkpoint, config=own))
+        reader = readers[side] = _Stack(rules, replace(checkpoint, config=own))
         naming = namings[side] = pair.naming(side)
         prefixes[side] = naming.find_prefix(checkpoint, range(reader.layers))
         naming.check_layers(checkpoint, prefixes[side], reader.layers, f"{side}'s layers")
@@ -98,10 +133,11 @@ def _read(pair: Pair, family: str, checkpoint: Checkpoint, asked: frozenset[int]
         for layer in range(reader.layers):
             if asked is not None and layer not in asked:
                 continue
-            attentions.append(reader.attention(root, layer))
+            attentions.append(reader.own(root, layer))
             if side == "decoder":
                 end = f"{prefixes['encoder']}encoder.{pair.end}."
-                attentions.append(_cross(pair, reader, root, layer, end, readers["encoder"].width))
+                width = readers["encoder"].width
+                attentions.append(reader.cross(pair, root, layer, end, width))
     return plan_of_stacks(
         checkpoint,
         family,
@@ -112,34 +148,4 @@ def _read(pair: Pair, family: str, checkpoint: Checkpoint, asked: frozenset[int]
         ],
         modules=sum(r.layers * (1 + (side == "decoder")) for side, r in readers.items()),
         facts={"max_positions": None},
-    )
-
-
-def _cross(
-    pair: Pair, reader: Reader, root: str, layer: int, end: str, key_width: int
-) -> Attention:
-    """What a decoder's layer makes of the encoder: as its own attention, but it does not turn."""
-    own = reader.attention(root, layer)
-    within = f"{root}layers.{layer}."
-
-    def moved(side: Projection) -> Projection:
-        old, new = f"{within}{pair.decoder.module}.", f"{within}{pair.cross}."
-        bias = None if side.bias is None else side.bias.replace(old, new)
-        return replace(side, weight=side.weight.replace(old, new), bias=bias)
-
-    return replace(
-        own,
-        module=within + pair.cross,
-        query=moved(own.query),
-        key=moved(own.key),
-        input_norm=reader.norm(f"{within}{pair.cross_norm}."),
-        key_input=reader.norm(end),
-        key_width=key_width,
-        known_inputs=key_width == own.width,
-        scale=reader.scale(own.head_dim),
-        rotated_factor=ONE,
-        rotary=None,
-        window=None,
-        causal=False,
-        embedding=None,
     )
