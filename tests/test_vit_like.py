@@ -35,6 +35,7 @@ def changed(name, changes, more=()):
             for kind in (
                 "audio-spectrogram-transformer",
                 "deit",
+                "dpt",
                 "ijepa",
                 "vit_mae",
                 "vit_msn",
@@ -46,6 +47,7 @@ def changed(name, changes, more=()):
         ("dinov2", "dinov2_with_registers"),
         ("wav2vec2", "data2vec-audio"),
         ("wav2vec2", "hubert"),
+        ("wav2vec2", "sew"),
         ("wav2vec2", "unispeech"),
         ("wav2vec2", "unispeech-sat"),
     ],
@@ -69,8 +71,9 @@ def test_norms_stand_behind_or_before_attention_as_the_config_says():
     assert "wav2vec2.encoder.layer_norm.weight" in behind[0].tensors
     assert "wav2vec2.encoder.layers.0.final_layer_norm.weight" in behind[1].tensors
     assert "wav2vec2.encoder.layers.1.layer_norm.weight" in before[1].tensors
-    audio = {"model_type": "data2vec-audio", "do_stable_layer_norm": True}  # a key it never reads
-    assert changed("wav2vec2", audio).layers[1].tensors == behind[1].tensors
+    for kind in ("data2vec-audio", "sew"):  # which never read the key
+        audio = {"model_type": kind, "do_stable_layer_norm": True}
+        assert changed("wav2vec2", audio).layers[1].tensors == behind[1].tensors
 
 
 def test_videomae_has_a_bias_on_queries_alone():

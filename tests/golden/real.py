@@ -466,7 +466,7 @@ class Real:
                 kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
-        if self.kind in ("videomae", "yolos"):
+        if self.kind in ("dpt", "videomae", "yolos"):
             del kwargs["attention_mask"]  # they know none
         if self.kind == "dinov3_vit" and rotation is not None:  # one for all heads and images
             kwargs["position_embeddings"] = rotation

@@ -22,7 +22,7 @@ BLOCKS = Blocks(
         r"embeddings\..+": ledger.EMBEDDING,
         r"layernorm\.(weight|bias)": ledger.FINAL_NORM,
         r"pooler\..+": "pooler",
-        r"(cls_|distillation_)?classifier\..+|head\..+": ledger.HEAD,
+        r"(cls_|distillation_)?classifier\..+|(head|neck|auxiliary_head)\..+": ledger.HEAD,
         # The attention of what ViT-MAE is trained with is refused.
         r"decoder\.(?!.+\.attention\.).+": ledger.HEAD,
         r"(class_labels|bbox)_.+": ledger.HEAD,
@@ -31,12 +31,13 @@ BLOCKS = Blocks(
 
 FAMILY = BLOCKS.family(
     "vit",
-    ("ViT", "AST", "DeiT", "IJepa", "ViTMAE", "ViTMSN", "Vilt", "Vivit", "Yolos"),
+    ("ViT", "AST", "DeiT", "DPT", "IJepa", "ViTMAE", "ViTMSN", "Vilt", "Vivit", "Yolos"),
     "LayerNorm before attention, bidirectional, no rotation",
     types=(
         "vit",
         "audio-spectrogram-transformer",
         "deit",
+        "dpt",
         "ijepa",
         "vit_mae",
         "vit_msn",

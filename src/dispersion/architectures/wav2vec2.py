@@ -24,7 +24,7 @@ INSIDE = {
 
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """`do_stable_layer_norm`: norms stand in front of each branch."""
-    if config.get("model_type") == "data2vec-audio":
+    if config.get("model_type") in ("data2vec-audio", "sew"):
         return blocks  # whatever the key says
     if not flag(config, "do_stable_layer_norm", default=False):
         return blocks
@@ -53,7 +53,7 @@ BLOCKS = Blocks(
 
 FAMILY = BLOCKS.family(
     "wav2vec2",
-    ("Wav2Vec2", "Hubert", "Data2VecAudio", "UniSpeech", "UniSpeechSat"),
+    ("Wav2Vec2", "Data2VecAudio", "Hubert", "SEW", "UniSpeech", "UniSpeechSat"),
     "LayerNorm before or behind each branch, biases, bidirectional",
-    types=("wav2vec2", "data2vec-audio", "hubert", "unispeech", "unispeech-sat"),
+    types=("wav2vec2", "data2vec-audio", "hubert", "sew", "unispeech", "unispeech-sat"),
 )
