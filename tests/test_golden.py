@@ -13,18 +13,16 @@ import pytest
 from dispersion import rigor
 from dispersion.architectures import families, plan
 from dispersion.auditing import audit
+from dispersion.biased_witness import possible
 from dispersion.checkpoint import open_checkpoint
 from dispersion.verdict import Target, Verdict
 from golden.numbering import numbers
-from mechanism_checks import covered
+from mechanism_checks import UNBOUNDED, covered
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(p.parent.name for p in DATA.glob("*/adversarial.json"))
-# Layer 0 reads token plus position, which no norm caps; elsewhere a projection of a norm.
-UNBOUNDED = {("opt__postnorm", 0), ("openai_gpt", 0)}
 # A LayerNorm over all rows of a projection, which centred inputs do not reach in all directions.
 SILENT = ("esmc",)
-PICKED = {("minimax_m3_vl_text", 1)}  # where an indexer picks keys, beside a layer that sees all
 # Of the others only certificates are compared: their own tests say how loose a cover is.
 REACHED = [name for name in GOLDEN if not covered(name)]
 # The reached values come from float64 arithmetic on some hundred terms of a row.
@@ -61,7 +59,8 @@ def by_place(name, heads):
 def rows(name, offsets):
     """Length, what was recorded and what is certified, for every head."""
     for n, found in audited(name, offsets).items():
-        certified = by_place(name, [h for h in found.heads if (name, h.layer) not in UNBOUNDED])
+        each = by_place(name, found.heads)
+        certified = {at: head for at, head in each.items() if (name, at[0]) not in UNBOUNDED}
         heads = record(name)["heads"]
         assert {(h["layer"], h["head"]) for h in heads} == set(certified)
         for h in heads:
@@ -136,7 +135,7 @@ def test_exact_offsets_are_near_what_ascent_reached(name):
         assert certified.spread_kind == ("exact" if turns else "free")
         reached = max(recorded["spread"][str(n)], certified.spread.lower)
         # The last query of a context sees one side only, the bound holds of those that see both.
-        most = 1.05 if first_heads(name)[certified.module, certified.layer].causal else 1.2
+        most = 1.05 if first_heads(name)[certified.module, certified.layer].causal else 1.25
         assert certified.spread.upper <= most * reached, (n, recorded)
 
 
@@ -181,10 +180,11 @@ def test_nothing_is_refused_and_every_head_is_answered(name):
         assert found.complete == (name not in {place[0] for place in UNBOUNDED})
         assert not found.refused
         assert found.left_out == ()
-        assert {h.layer for h in found.heads if math.isinf(h.spread.upper)} == unbounded
+        answered = by_place(name, found.heads)
+        assert {at[0] for at, h in answered.items() if math.isinf(h.spread.upper)} == unbounded
         without = {(layer, head) for layer in unbounded for _, head in heads}
         assert len(found.heads) == len(heads | without)
-        assert set(by_place(name, found.heads)) == heads | without
+        assert set(answered) == heads | without
         assert sum(s.count for s in found.skipped) < len(open_checkpoint(DATA / name).names)
         assert all(s.reason for s in found.skipped)
 
@@ -238,7 +238,8 @@ def test_the_real_module_reproduces_every_witness(name, check_witnesses):
     assert [line for r in results for line in r.failures()] == []
     if (covered(name) or name in SILENT) and not results:
         return
-    known = [h for h in record(name)["heads"] if (name, h["layer"]) not in PICKED]
-    assert len(results) == 3 * len(known)
+    layers = plan(open_checkpoint(DATA / name)).layers
+    heads = [head for layer in layers for _, _, head in layer.heads() if head.bounded]
+    assert len(results) == 3 * sum(h.witnessed.reach is not None and possible(h) for h in heads)
     # Neither a witness of nothing nor one that is certain whatever the row.
     assert any(0.01 < r.claimed < 0.99 for r in results)

@@ -145,3 +145,23 @@ def test_the_layers_of_both_stacks_must_fit():
         made(num_layers=2)
     with pytest.raises(CheckpointError, match=r"encoder\.block\.N or decoder\.block\.N"):
         made(without="block")
+
+
+@pytest.mark.parametrize("kind", ["mt5", "pop2piano", "switch_transformers"])
+def test_types_whose_attention_is_that_of_t5(kind):
+    ours = made(model_type=kind)
+    assert [layer.tensors for layer in ours.layers] == [layer.tensors for layer in made().layers]
+
+
+def test_every_layer_of_umt5_has_a_table_of_its_own():
+    found = plan(open_checkpoint(FOLDER.parent / "umt5"))
+    tables = [[n for n in layer.tensors if "relative" in n] for layer in found.layers]
+    own = [f"{layer.module}.relative_attention_bias.weight" for layer in found.layers]
+    assert tables == [[name] if "EncDec" not in name else [] for name in own]
+    first, second = (
+        next(iter(layer.heads()))[2] for layer in found.layers if "decoder" in layer.module
+        and "Self" in layer.module
+    )  # fmt: skip
+    assert first.bias.values != second.bias.values
+    with pytest.raises(CheckpointError, match=r"decoder\.block\.1\..*relative_attention_bias"):
+        made(model_type="umt5")

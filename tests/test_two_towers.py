@@ -166,3 +166,33 @@ def test_the_headline_leaves_out_what_towers_do_not_share():
     Told.model = read(arrays, config).model
     assert headline(Told()) == "clip, 3 layers × 2 heads, head_dim 8, no QK norm"
     assert [Told.model["towers"][f"{w}_model"]["layers"] for w in ("text", "vision")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("clip", "clipseg"),
+        ("clip", "metaclip_2"),
+        ("clip", "owlv2"),
+        ("clip", "owlvit"),
+        ("siglip", "siglip2"),
+    ],
+)
+def test_types_that_share_their_code(name, kind):
+    arrays, config = parts(name)
+    own = {f"{tower}_config": config[f"{tower}_config"] for tower in ("text", "vision")}
+    for part in own.values():
+        part["model_type"] = part["model_type"].replace(name, kind)
+    ours, theirs = read(arrays, config | own, model_type=kind), read(*parts(name))
+    same(ours.layers, theirs.layers)
+    assert ours.model["model_type"] == kind
+
+
+def test_the_text_of_chinese_clip_is_read_by_bert():
+    found = read(*parts("chinese_clip"))
+    text = [layer for layer in found.layers if "text" in layer.module]
+    assert [layer.module for layer in text] == [
+        f"text_model.encoder.layer.{i}.attention.self" for i in range(2)
+    ]
+    assert not any(next(iter(layer.heads()))[2].causal for layer in found.layers)
+    assert text[0].embedding is None  # its class takes the padding's row for zeros

@@ -298,7 +298,7 @@ def _forecast(
     lengths = [target.length for target in targets]
     for layer in found.layers:
         for _, head in heads_of(layer, only):
-            if head.bounded and head.rotary is not None and lengths:
+            if head.bounded and head.rotary is not None and not head.rotary.placed and lengths:
                 heads = sum(len(only) if only else one.query_heads for one in found.layers)
                 seconds = estimated_seconds(head, lengths) * heads / jobs
                 return (

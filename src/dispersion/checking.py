@@ -90,10 +90,11 @@ def check_head(
         return _unbounded(head, targets, place)
     paper = product_bound(head)
     longest = max((t.length for t in targets), default=1)
-    found = _Witnesses(head.witnessed, longest)
+    placed = head.rotary is not None and head.rotary.placed
+    found = _Witnesses(replace(head, reach=None) if placed else head.witnessed, longest)
     free = _no_looser(spread_bound(head), paper)
     outcomes: dict[int, Outcome] = {}
-    if offsets == "exact" and free.theorem == "T10":
+    if offsets == "exact" and free.theorem == "T10" and not placed:
         outcomes = exact_spreads(head, [t.length for t in targets], free.spread, budget=budget)
     for length, outcome in outcomes.items():
         if head.growth is None:

@@ -157,6 +157,34 @@ class TableBias:
         return rigor.set_mass(tokens, seen, whole).upper
 
 
+@dataclass(frozen=True)
+class BoundedBias:
+    """A bias of which nothing is told but how far apart two entries of one row can lie.
+
+    Attributes:
+        width: upper bound on that, in logits.
+    """
+
+    width: float
+
+    @property
+    def words(self) -> str:
+        return "bounded position bias"
+
+    @property
+    def one_sided(self) -> bool:
+        return False
+
+    def settled(self) -> BoundedBias:
+        return self
+
+    def spread(self, length: int) -> float:  # noqa: ARG002
+        return self.width
+
+    def ceiling(self, spread: float, seen: int, tokens: int) -> float:
+        return rigor.set_mass(tokens, seen, total(spread, self.width).upper).upper
+
+
 @in_precision
 def _geometric_ceiling(slope: float, spread: float, seen: int, tokens: int) -> float:
     """1/(1 + e^(−spread)·x^m (1−x^(n−m))/(1−x^m)), x = e^(−slope), rounded up."""

@@ -43,6 +43,8 @@ class Rotary:
             rotated coordinates gets a²; `rotate` leaves it out.
         kind: the rope type, such as "default" or "llama3".
         rescale: for a context length, the frequencies in force there; None where it is no matter.
+        placed: whether positions are places in an image, whose angles are no multiples of lags.
+            Then bounds hold over any angles, and no context is built as a witness.
     """
 
     head_dim: int
@@ -51,6 +53,7 @@ class Rotary:
     attention_factor: Enclosure = ONE
     kind: str = "default"
     rescale: Callable[[int], NDArray[np.float64]] | None = field(default=None, repr=False)
+    placed: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.frequencies)

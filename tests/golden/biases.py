@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def owner(real: Real, layer: int) -> int:
-    """The layer of T5 whose table a layer of the same stack uses."""
+    """The layer of T5 whose table a layer of the same stack uses; in UMT5 itself."""
+    if real.kind == "umt5":
+        return layer
     decodes = real.attention(layer).is_decoder
     return next(i for i in range(real.layers) if real.attention(i).is_decoder == decodes)
 
@@ -24,15 +26,21 @@ def biases(real: Real, positions: Tensor, layer: int) -> Tensor | None:
     n = int(positions.max()) + 1
     if real.crosses(layer):
         return None
-    if real.kind == "t5":
+    if real.kind in ("t5", "umt5"):
         first = real.attention(owner(real, layer))
+        more = {
+            "bidirectional": not first.is_decoder,
+            "num_buckets": first.relative_attention_num_buckets,
+            "max_distance": first.relative_attention_max_distance,
+        }
         buckets = first._relative_position_bucket(
-            positions[:, None, :] - positions[:, :, None],
-            bidirectional=not first.is_decoder,
-            num_buckets=first.relative_attention_num_buckets,
-            max_distance=first.relative_attention_max_distance,
+            positions[:, None, :] - positions[:, :, None], **(more if real.kind == "t5" else {})
         )
         return first.relative_attention_bias(buckets).permute(0, 3, 1, 2)
+    if real.kind == "mpnet":
+        encoder = real.model.encoder
+        buckets = encoder.relative_position_bucket(positions[:, None, :] - positions[:, -1:, None])
+        return encoder.relative_attention_bias(buckets).permute(0, 3, 1, 2)
     if real.kind == "mpt":
         largest = real.config.attn_config.alibi_bias_max
         table = real.model.build_mpt_alibi_tensor(real.heads, n, largest).to(real.dtype)
@@ -49,8 +57,12 @@ def arguments(real: Real, bias: Any, states: Tensor, layer: int, *, eager: bool)
     if real.kind == "bloom":
         flat = bias.reshape(batch * real.heads, 1, n)
         return {"residual": torch.zeros_like(states), "alibi": flat, "attention_mask": None}
+    if real.kind == "mpnet":
+        return {"position_bias": bias, "output_attentions": True}
     if real.kind == "mpt":
         return {"position_bias": bias[0] if eager else None}
+    if real.kind == "umt5":
+        return {"encoder_hidden_states": states[:, :-1] if real.crosses(layer) else None}
     if real.kind == "t5":  # the first layer makes its own bias of a whole context
         if real.crosses(layer):
             return {"key_value_states": states[:, :-1]}
@@ -68,8 +80,10 @@ def answer(
     weights = output[2 if real.kind == "t5" else 1]
     if eager:
         return weights
-    if real.kind == "bloom":
+    if real.kind in ("bloom", "mpnet"):
         return {"logits": weights[:, :, -1].log()}
     if real.kind == "mpt":
         return {"logits": weights[:, :, -1].log() + bias[:, :, 0]}
+    if real.kind == "umt5":
+        return calls[-1] | ({} if bias is None else {"position_bias": bias})
     return calls[-1] | ({"bias": calls[-1]["mask"]} if real.kind == "falcon" else {})

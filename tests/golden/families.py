@@ -181,6 +181,39 @@ def gemma2(size: Size) -> dict[str, Any]:
     )
 
 
+def t5gemma(size: Size) -> dict[str, Any]:
+    """A layer that slides in the encoder; in the decoder one that slides and one that does not."""
+    few = {"hidden_size": 2 * size.head_dim, "num_attention_heads": 2, "num_key_value_heads": 1}
+    both = gemma2(size) | few
+    del both["layer_types"]
+    return {
+        "encoder": both | {"num_hidden_layers": 1},
+        "decoder": both,
+        "vocab_size": size.vocab,
+        "pad_token_id": 0,
+    }
+
+
+def moonshine(size: Size) -> dict[str, Any]:
+    """Heads of 6 coordinates, of which 4 turn."""
+    sizes = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    both = {f"{side}_{key}": n for side in ("encoder", "decoder") for key, n in sizes.items()}
+    return both | {
+        "vocab_size": size.vocab,
+        "hidden_size": 12,
+        "intermediate_size": size.mlp,
+        "encoder_num_hidden_layers": 1,
+        "decoder_num_hidden_layers": size.layers,
+        "pad_head_dim_to_multiple_of": 8,
+        "pad_token_id": 0,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 5000.0,
+            "partial_rotary_factor": 0.7,
+        },
+    }
+
+
 def gemma3(size: Size) -> dict[str, Any]:
     return decoder(
         size,
@@ -392,6 +425,23 @@ def bert(size: Size, **more: Any) -> dict[str, Any]:
         "max_position_embeddings": size.learned,
         "pad_token_id": 0,
     } | more
+
+
+BASE = {"rope_type": "default", "rope_theta": 40000.0}
+
+
+def turned_bert(size: Size, **more: Any) -> dict[str, Any]:
+    """BERT with RoPE, of no class's base."""
+    rope = {"rope_type": "default", "rope_theta": 5000.0}
+    return bert(size, rope_parameters=rope, max_position_embeddings=256, **more)
+
+
+def layoutlmv3(size: Size) -> dict[str, Any]:
+    """A page of four patches."""
+    page = {"input_size": 4, "patch_size": 2, "num_channels": 1, "max_2d_position_embeddings": 4}
+    bins = {"rel_pos_bins": 8, "rel_2d_pos_bins": 6, "max_rel_pos": 16, "max_rel_2d_pos": 16}
+    sizes = {"coordinate_size": 4, "shape_size": 4, "pad_token_id": 1}
+    return bert(size, **page, **bins, **sizes)
 
 
 def albert(size: Size, **more: Any) -> dict[str, Any]:
@@ -627,6 +677,26 @@ def vision(size: Size, **more: Any) -> dict[str, Any]:
     return config
 
 
+def sound(size: Size, **more: Any) -> dict[str, Any]:
+    """Sound through one narrow convolution."""
+    narrow = {"conv_dim": [4], "conv_stride": [5], "conv_kernel": [10]}
+    positions = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
+    config = bert(size, **narrow, **positions, **more)
+    del config["max_position_embeddings"]
+    return config
+
+
+def beit(size: Size) -> dict[str, Any]:
+    """An image of three by two patches, with both kinds of tables."""
+    both = {"use_relative_position_bias": True, "use_shared_relative_position_bias": True}
+    return vision(size, **both) | {"image_size": [6, 4]}
+
+
+def wavlm(size: Size) -> dict[str, Any]:
+    small = {"hidden_size": 2 * size.head_dim, "num_attention_heads": 2}
+    return sound(size, num_buckets=16, max_bucket_distance=20, **small)
+
+
 def latent(size: Size, **more: Any) -> dict[str, Any]:
     """Latent attention: unrotated and rotated parts of unequal size, values of a third one."""
     config = decoder(
@@ -676,6 +746,12 @@ def t5(size: Size) -> dict[str, Any]:
     }
 
 
+def t5_whole(size: Size) -> dict[str, Any]:
+    """Both stacks, unlike in depth."""
+    narrow = {"d_model": 2 * size.head_dim, "num_heads": 2}
+    return t5(size) | narrow | {"num_layers": size.layers // 2, "num_decoder_layers": size.layers}
+
+
 def llama4(size: Size) -> dict[str, Any]:
     return llama(
         size,
@@ -710,6 +786,13 @@ def towers(size: Size, **more: Any) -> dict[str, Any]:
     }
 
 
+def blip(size: Size) -> dict[str, Any]:
+    """One layer of each kind."""
+    small = {"hidden_size": size.head_dim * 2, "num_attention_heads": 2, "num_hidden_layers": 1}
+    both = {"text_config": bert(size) | small, "vision_config": vision(size) | small}
+    return both | {"projection_dim": 2, "image_text_hidden_size": 2}
+
+
 def whisper(size: Size) -> dict[str, Any]:
     return {
         "vocab_size": size.vocab,
@@ -724,6 +807,22 @@ def whisper(size: Size) -> dict[str, Any]:
         "max_source_positions": size.learned,
         "max_target_positions": size.learned,
     } | {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "decoder_start")}
+
+
+def seq2seq(size: Size, **more: Any) -> dict[str, Any]:
+    """An encoder of one layer, a decoder of two."""
+    config = whisper(size) | {"max_position_embeddings": size.learned, "eos_token_id": 2}
+    for key in ("num_mel_bins", "max_source_positions", "max_target_positions"):
+        del config[key]
+    return config | {"forced_eos_token_id": 2} | more
+
+
+def speech_to_text(size: Size) -> dict[str, Any]:
+    """Positions without an end, and convolutions as narrow as they come."""
+    narrow = {"conv_channels": 2, "input_feat_per_channel": 2, "num_conv_layers": 2}
+    config = seq2seq(size, conv_kernel_sizes=[1, 1], max_source_positions=64, **narrow)
+    del config["max_position_embeddings"]
+    return config
 
 
 SHORTER = (8, 32)
@@ -1011,7 +1110,84 @@ FAMILIES = (
     Family("siglip_text_model", "SiglipText", bert, head="Model"),
     Family("clip", "CLIP", towers, head="Model"),
     Family("siglip", "Siglip", lambda s: towers(s, vision_use_head=False), head="Model"),
+    Family("blip", "Blip", blip, head="Model"),
+    Family(
+        "chinese_clip",
+        "ChineseCLIP",
+        lambda s: (
+            towers(s) | {"text_config": bert(s, hidden_size=2 * s.head_dim, num_attention_heads=2)}
+        ),
+        head="Model",
+    ),
     Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
+    Family(
+        "videomae",
+        "VideoMAE",
+        lambda s: vision(s, num_frames=2, tubelet_size=2),
+        head="ForVideoClassification",
+    ),
+    Family(
+        "dinov3_vit",
+        "DINOv3ViT",
+        lambda s: vision(s, rope_theta=50.0, num_register_tokens=2),
+        head="Model",
+    ),
+    Family("beit", "Beit", beit, head="ForImageClassification"),
+    Family("wav2vec2", "Wav2Vec2", sound, head="ForCTC"),
+    Family("wavlm", "WavLM", wavlm, head="Model"),
+    Family(
+        "wav2vec2__stable",
+        "Wav2Vec2",
+        lambda s: (
+            sound(s, do_stable_layer_norm=True, feat_extract_norm="layer", adapter_attn_dim=2)
+            | {"hidden_size": 2 * s.head_dim, "num_attention_heads": 2}
+        ),
+        head="ForCTC",
+    ),
+    Family("ernie", "Ernie", lambda s: bert(s, use_task_id=True), head="Model"),
+    Family("layoutlmv3", "LayoutLMv3", layoutlmv3, head="Model"),
+    Family("megatron_bert", "MegatronBert", bert, head="Model"),
+    Family(
+        "roberta_prelayernorm",
+        "RobertaPreLayerNorm",
+        lambda s: bert(s, pad_token_id=2, type_vocab_size=1),
+        head="ForMaskedLM",
+    ),
+    Family(
+        "xlm_roberta_xl",
+        "XLMRobertaXL",
+        lambda s: bert(s, pad_token_id=1, type_vocab_size=1),
+        head="Model",
+    ),
+    Family(
+        "rembert",
+        "RemBert",
+        lambda s: bert(s, input_embedding_size=s.head_dim, output_embedding_size=4),
+        head="Model",
+    ),
+    Family(
+        "eurobert",
+        "EuroBert",
+        lambda s: decoder(s, head_dim=s.head_dim, rope_parameters=BASE),
+        head="ForMaskedLM",
+    ),
+    Family("jina_embeddings_v3", "JinaEmbeddingsV3", turned_bert, head="Model"),
+    Family(
+        "nomic_bert",
+        "NomicBert",
+        lambda s: turned_bert(s, num_attention_heads=2),
+        head="ForMaskedLM",
+    ),
+    Family("gte", "Gte", turned_bert, head="Model"),
+    Family("mpnet", "MPNet", lambda s: bert(s, pad_token_id=1), head="Model"),
+    Family("bart", "Bart", seq2seq, head="ForConditionalGeneration"),
+    Family("mbart", "MBart", lambda s: seq2seq(s, scale_embedding=True), head="Model"),
+    Family("marian", "Marian", seq2seq, head="Model"),
+    Family("pegasus", "Pegasus", seq2seq, head="Model"),
+    Family("m2m_100", "M2M100", seq2seq, head="ForConditionalGeneration", lengths=SHORTER),
+    Family("blenderbot", "Blenderbot", seq2seq, head="ForConditionalGeneration"),
+    Family("blenderbot_small", "BlenderbotSmall", seq2seq, head="Model"),
+    Family("speech_to_text", "Speech2Text", speech_to_text, head="Model", lengths=SHORTER),
     Family("glm", "Glm", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=True)),
     Family("glm4", "Glm4", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=False)),
     Family("glm4_moe", "Glm4Moe", lambda s: routed(partial(s, 0.5, attention_bias=True, **few(s)))),
@@ -1102,14 +1278,20 @@ FAMILIES = (
     Family(
         "t5__decoder",
         "T5",
-        lambda s: (
-            t5(s)
-            | {"d_model": 2 * s.head_dim, "num_heads": 2}
-            | {"num_layers": s.layers // 2, "num_decoder_layers": s.layers}
-        ),
+        t5_whole,
         head="ForConditionalGeneration",
         lengths=SHORTER,
     ),
+    Family(
+        "t5gemma",
+        "T5Gemma",
+        t5gemma,
+        head="ForConditionalGeneration",
+        gain_offset=1.0,
+        lengths=SHORTER,
+    ),
+    Family("moonshine", "Moonshine", moonshine, head="Model", dtype=torch.float16, lengths=SHORTER),
+    Family("umt5", "UMT5", t5_whole, head="ForConditionalGeneration", lengths=SHORTER),
     # clamped queries and keys
     Family("olmo__clip", "Olmo", lambda s: llama(s, clip_qkv=2.0), targets=None),
     Family(

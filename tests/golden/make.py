@@ -23,7 +23,7 @@ import torch
 from ascent import MOST, Found, ascend, context_row, free_phase
 from families import FAMILIES, SCALES, Family, Size, randomise
 from places import walk
-from real import Real, held, probabilities
+from real import SOFTMAX, Real, held, probabilities
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 LIMIT = 40_000  # bytes of a folder, at scale tiny
@@ -74,7 +74,7 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
             real.attention(layer).attn_logit_softcapping = None
         if not real.bounded(layer):
             continue
-        if real.biased or real.pools(layer):
+        if real.biased or real.pools(layer) or real.kind in SOFTMAX:
             few = ascend(real, layer, torch.ones(3, dtype=torch.bool), [], most=200)[0]
             reached = [found.value for found in few]
         else:
@@ -132,8 +132,9 @@ def fused_rows(
     found = {}
     for name, parameter in parameters.items():
         parameter.requires_grad_(requires_grad=False)
-        if name.startswith(("query_key_value", "Wqkv", "in_proj")):
-            size = len(parameter) // heads // 3
+        alone = name.startswith(("query.", "q_proj."))
+        if alone or name.startswith(("query_key_value", "qkv", "Wqkv", "in_proj")):
+            size = len(parameter) // heads // (1 if alone else 3)
             start = head * size * (3 if name.startswith("query_key_value") else 1)
             rows = torch.zeros(parameter.shape, dtype=torch.bool)
             rows[start : start + size] = True

@@ -1,6 +1,6 @@
 """What models hand to their attention, and the weights their eager code makes of it.
 
-    python tests/golden/measured.py      # rewrites tests/data/measured.npz
+    python tests/golden/measured.py [NAME ...]      # rewrites tests/data/measured.npz, or these
 
 For every layer of each checkpoint: queries, keys and the arguments with which `dispersion.measure`
 reads them, and the eager attention weights of the same tokens, from a second forward pass with
@@ -11,6 +11,7 @@ be measured, why.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -86,9 +87,18 @@ def add(name, arrays, facts):
         facts[place] = kept
 
 
-def main():
-    arrays, facts, refused = {}, {}, {}
-    for name in names():
+def kept(named):
+    """What is stored of all other checkpoints."""
+    with np.load(DATA / "measured.npz") as stored:
+        arrays = {k: stored[k] for k in stored.files if k.split("/")[0] not in named}
+    facts, refused = (json.loads(str(arrays.pop(k))) for k in ("facts", "refused"))
+    facts = {k: v for k, v in facts.items() if k.split("/")[0] not in named}
+    return arrays, facts, {k: v for k, v in refused.items() if k not in named}
+
+
+def main(named):
+    arrays, facts, refused = kept(named) if named else ({}, {}, {})
+    for name in named or names():
         try:
             add(name, arrays, facts)
         except DispersionError as error:
@@ -100,4 +110,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -14,13 +14,13 @@ class Place:
     """An attention module and the norm in front of it.
 
     Attributes:
-        module, norm: their paths within the model.
+        module, norm: their paths within the model; None for no norm.
         keys: in cross-attention the norm that keys are made of.
         through: the linear map between norm and module, or None.
     """
 
     module: str
-    norm: str
+    norm: str | None
     keys: str | None = None
     through: str | None = None
 
@@ -75,7 +75,8 @@ class Places:
 
     def norm_of(self, model: Any, layer: int) -> Any | None:
         if self.listed:
-            return walk(model, self.listed[layer].norm)
+            path = self.listed[layer].norm
+            return None if path is None else walk(model, path)
         if layer == 0 and self.first is not None:
             return walk(model, self.first)
         if self.norm is None or (layer == 0 and self.behind):
@@ -128,20 +129,32 @@ def places(config: Any) -> Places:
         return replace(BLOOM, norm=norm)
     if kind == "whisper":
         return Places(listed=tuple(whisper(config)))
+    if kind == "moonshine":
+        return Places(listed=tuple(moonshine(config)), interleaved=True)
+    if kind == "t5gemma":
+        return Places(listed=tuple(t5gemma(config)))
+    if kind in SEQ2SEQ:
+        return Places(listed=tuple(seq2seq(config)))
     if kind == "siglip_vision_model" and config.vision_use_head:
         return Places(listed=tuple(pooled(config)), base="vision_model")
     if kind == "mllama_text_model":
         return Places(listed=tuple(mllama(config)))
     if kind == "longcat_flash":
         return Places(listed=tuple(longcat(config)))
-    if kind == "t5" and config.is_encoder_decoder:
+    if kind in ("t5", "umt5") and config.is_encoder_decoder:
         return Places(listed=tuple(t5(config)))
     if kind == "albert":
         return Places(listed=tuple(albert(config)), base="albert")
     if kind == "hrm_text":
         return Places(listed=tuple(hrm(config)))
+    if kind == "blip":
+        return Places(listed=tuple(blip(config)))
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
+    if getattr(config, "do_stable_layer_norm", False):
+        return replace(SOUND, norm="layer_norm", behind=False, first=None, base=kind)
+    if hasattr(config, "conv_dim") and hasattr(config, "feat_extract_norm"):
+        return replace(SOUND, base=kind)
     return PLACES.get(kind, Places())
 
 
@@ -156,6 +169,28 @@ def whisper(config: Any) -> Iterator[Place]:
         yield Place(
             f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
         )
+
+
+BEHIND = ("bart", "blenderbot-small", "marian", "plbart")  # norms behind each branch
+SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text")
+SEQ2SEQ = (*SEQ2SEQ, "moonshine", "t5gemma")
+
+
+def seq2seq(config: Any) -> Iterator[Place]:
+    """As Whisper; layer 0 may have none."""
+    if config.model_type not in BEHIND:
+        yield from whisper(config)
+        return
+    first = {"blenderbot-small": "encoder", "marian": ""}.get(config.model_type, "encoder decoder")
+    last = f"encoder.layers.{config.encoder_layers - 1}.final_layer_norm"
+    for side in ("encoder", "decoder"):
+        before = f"{side}.layernorm_embedding" if side in first else None
+        for i in range(getattr(config, f"{side}_layers")):
+            root = f"{side}.layers.{i}."
+            yield Place(f"{root}self_attn", before)
+            if side == "decoder":
+                yield Place(f"{root}encoder_attn", f"{root}self_attn_layer_norm", keys=last)
+            before = f"{root}final_layer_norm"
 
 
 def longcat(config: Any) -> Iterator[Place]:
@@ -217,15 +252,68 @@ def albert(config: Any) -> Iterator[Place]:
             before = f"{root}full_layer_layer_norm"
 
 
-TWO_TOWERS = ("clip", "siglip")
+TWO_TOWERS = (
+    "chinese_clip",
+    "clip",
+    "clipseg",
+    "metaclip_2",
+    "owlv2",
+    "owlvit",
+    "siglip",
+    "siglip2",
+)
 
 
 def towers(config: Any) -> Iterator[Place]:
     """The text encoder's layers, then the image encoder's."""
-    for name, part in (("text_model", config.text_config), ("vision_model", config.vision_config)):
+    both = (("text_model", config.text_config), ("vision_model", config.vision_config))
+    if config.model_type == "chinese_clip":
+        before = "text_model.embeddings"
+        for i in range(config.text_config.num_hidden_layers):
+            root = f"text_model.encoder.layer.{i}."
+            yield Place(f"{root}attention.self", f"{before}.LayerNorm")
+            before = f"{root}output"
+        both = both[1:]
+    for name, part in both:
         for i in range(part.num_hidden_layers):
             root = f"{name}.encoder.layers.{i}."
             yield Place(f"{root}self_attn", f"{root}layer_norm1")
+
+
+def t5gemma(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
+    for side, part in (("encoder", config.encoder), ("decoder", config.decoder)):
+        for i in range(part.num_hidden_layers):
+            root = f"{side}.layers.{i}."
+            yield Place(f"{root}self_attn", f"{root}pre_self_attn_layernorm")
+            if side == "decoder":
+                norm = f"{root}pre_cross_attn_layernorm"
+                yield Place(f"{root}cross_attn", norm, keys="encoder.norm")
+
+
+def moonshine(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
+    for i in range(config.encoder_num_hidden_layers):
+        yield Place(f"encoder.layers.{i}.self_attn", f"encoder.layers.{i}.input_layernorm")
+    for i in range(config.decoder_num_hidden_layers):
+        root = f"decoder.layers.{i}."
+        yield Place(f"{root}self_attn", f"{root}input_layernorm")
+        norm = f"{root}post_attention_layernorm"
+        yield Place(f"{root}encoder_attn", norm, keys="encoder.layer_norm")
+
+
+def blip(config: Any) -> Iterator[Place]:
+    """The image encoder's layers, then those of the text and what they make of the image."""
+    for i in range(config.vision_config.num_hidden_layers):
+        root = f"vision_model.encoder.layers.{i}."
+        yield Place(f"{root}self_attn", f"{root}layer_norm1")
+    before = "text_model.embeddings"
+    for i in range(config.text_config.num_hidden_layers):
+        root = f"text_model.encoder.layer.{i}."
+        yield Place(f"{root}attention.self", f"{before}.LayerNorm")
+        norm = f"{root}attention.output.LayerNorm"
+        yield Place(f"{root}crossattention.self", norm, keys="vision_model.post_layernorm")
+        before = f"{root}output"
 
 
 VIT = Places(attention="attention", norm="layernorm_before", base="vit")
@@ -305,4 +393,32 @@ PLACES = {
         attention="shared_transformer.self_attn", norm="shared_transformer.input_layernorm"
     ),
     "xglm": Places(norm="self_attn_layer_norm"),
+}
+BEFORE = replace(BERT, norm="attention.LayerNorm", behind=False, first=None)
+AFTER = Places(norm="post_mlp_layernorm", behind=True, first="embeddings.LayerNorm")
+SOUND = Places(
+    layers="encoder.layers",
+    attention="attention",
+    norm="final_layer_norm",
+    behind=True,
+    first="encoder.layer_norm",
+)
+PLACES |= {
+    "beit": replace(VIT, base="beit"),
+    "dinov3_vit": replace(VIT, layers="model.layer", norm="norm1", base="dinov3_vit"),
+    "videomae": replace(
+        VIT, layers="encoder.layer", attention="attention.attention", base="videomae"
+    ),
+}
+PLACES |= {  # encoders built like BERT
+    "ernie": replace(BERT, base="ernie"),
+    "gte": replace(AFTER, base="gte"),
+    "jina_embeddings_v3": replace(AFTER, base="roberta"),
+    "layoutlmv3": replace(BERT, first=None, base="layoutlmv3"),
+    "megatron-bert": replace(BEFORE, norm="attention.ln"),
+    "mpnet": replace(BERT, attention="attention.attn", base="mpnet"),
+    "nomic_bert": replace(AFTER, base="nomic_bert"),
+    "rembert": replace(BERT, first_map="encoder.embedding_hidden_mapping_in", base="rembert"),
+    "roberta-prelayernorm": replace(BEFORE, base="roberta_prelayernorm"),
+    "xlm-roberta-xl": replace(BEFORE, norm="attention.self_attn_layer_norm", base="roberta"),
 }

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 import transformers
 from biases import answer, arguments, biases
-from places import RAW, TWO_TOWERS, Places, places, walk
+from places import RAW, SEQ2SEQ, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
     AttentionInterface,
@@ -41,6 +41,16 @@ ROPES = ("rotary_emb", "rotary_embeddings")
 INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # attention asks for a mask to pick from
 OWN = ("gpt_neox_japanese", "openai-gpt", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
+TURNED = ("moonshine", "t5gemma")  # both of their stacks
+SOFTMAX = ("blip", "megatron-bert", "rembert", "wavlm")  # call softmax themselves
+BIASED = ("bloom", "mpnet", "mpt", "t5", "umt5")  # by positions
+BEHIND_PADDING = (
+    "esm",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta-xl",
+)  # first positions
 GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
 UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
@@ -73,6 +83,22 @@ def _record_falcon(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> 
         mask = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
     _calls.append({"query": query, "key": key, "mask": mask, "scaling": scale})
     return torch.zeros_like(query)
+
+
+def _record_softmax(logits: Tensor, *_: Any, **__: Any) -> Tensor:
+    """In the place of torch's softmax, which some modules call by themselves."""
+    _calls.append({"logits": logits[:, :, -1], "mask": None})
+    return torch.softmax(logits, dim=-1)
+
+
+def _record_whole(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """In the place of torch's whole attention, with weights for each head."""
+    output, weights = _WHOLE(*args, **kwargs, average_attn_weights=False)
+    _calls.append({"logits": weights[:, :, -1].log(), "weights": weights})
+    return output, weights.mean(1)
+
+
+_WHOLE = torch.nn.functional.multi_head_attention_forward
 
 
 def _record_gpt_neo(module: Any) -> Callable[..., tuple[Tensor, None]]:
@@ -177,10 +203,12 @@ class Real:
                 continue
             module.own, module._attn = module._attn, _record_own(module, config.model_type)
         with self._precision():  # frequencies too in float64
-            for owner in (model, *(self.attention(layer) for layer in self.attending)):
+            stacks = (model.encoder, model.decoder) if config.model_type in TURNED else ()
+            modules = (self.attention(layer) for layer in self.attending)
+            for owner in (model, *stacks, *modules):
                 for name in ROPES:
                     if (rope := getattr(owner, name, None)) is not None:
-                        setattr(owner, name, type(rope)(model.config))
+                        setattr(owner, name, type(rope)(rope.config if stacks else model.config))
             for i, each in enumerate(getattr(model, "rotary_embs", ())):
                 model.rotary_embs[i] = type(each)(each.config)
         return self
@@ -210,7 +238,9 @@ class Real:
     @property
     def sizes(self) -> Any:
         """The config that has the sizes; two towers are made equally wide here."""
-        return self.config.text_config if self.two_towers else self.config
+        if self.kind == "t5gemma":
+            return self.config.decoder
+        return self.config.text_config if self.two_towers or self.kind == "blip" else self.config
 
     @property
     def two_towers(self) -> bool:
@@ -238,6 +268,10 @@ class Real:
         if self.config.model_type == "esm":
             kind = self.config.position_embedding_type
             return self.model.rotary_embeddings if kind == "rotary" else None
+        if self.kind == "dinov3_vit":
+            return self.model.rope_embeddings
+        if self.kind in TURNED:
+            return self.model.encoder.rotary_emb
         return getattr(self.model, "rotary_emb", None)
 
     @property
@@ -247,7 +281,7 @@ class Real:
     @property
     def biased(self) -> bool:
         """Whether positions add to the logits."""
-        return self.kind in ("bloom", "mpt", "t5") or bool(getattr(self.config, "alibi", False))
+        return self.kind in BIASED or bool(getattr(self.config, "alibi", False))
 
     @property
     def rotary(self) -> bool:
@@ -278,10 +312,10 @@ class Real:
             assert self.config.max_source_positions == self.config.max_target_positions
             return int(self.config.max_source_positions)
         positions = getattr(self.sizes, "max_position_embeddings", None)
-        if self.positional or positions is None:
+        both = self.kind == "mpnet"  # a table and biases
+        if positions is None or (self.positional and not both):
             return None
-        # these count positions from the one behind the padding's
-        behind = self.config.model_type in ("esm", "roberta")
+        behind = self.kind in BEHIND_PADDING
         return int(positions) - (self.config.pad_token_id + 1 if behind else 0)
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -289,7 +323,7 @@ class Real:
         if hasattr(self.config, "qk_nope_head_dim"):
             return self._latent_pairs()
         size = getattr(self.attention(layer), "head_dim", None) or self.width // self.heads
-        rope = getattr(self.config, "rope_parameters", None) or {}
+        rope = getattr(self.sizes, "rope_parameters", None) or {}
         kinds = getattr(self.config, "layer_types", None)
         rope = (rope.get(kinds[layer], rope) if kinds else rope) or {}
         absent = 0.334 if self.config.model_type == "mimo_v2_flash" else 1.0
@@ -418,6 +452,8 @@ class Real:
                 return biases(self, positions, layer)
         if not self.rotary:
             return None
+        if self.kind == "dinov3_vit":
+            return self._places(positions)
         if self.inside:
             return positions
         dummy = torch.zeros(1, dtype=self.dtype)
@@ -430,6 +466,12 @@ class Real:
         args = (self.config.layer_types[layer],) if kinds else ()
         with self._precision():
             return self.rope(dummy, positions, *args)
+
+    def _places(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of patches as far down as to the right, by a 2π-th for each position."""
+        powers = self.rope.base ** -torch.arange(0, 1, 4 / self.rope.head_dim, dtype=self.dtype)
+        angles = (positions[:, None, :, None] * powers).tile(4)
+        return angles.cos(), angles.sin()
 
     def rests(self, layer: int) -> bool:
         """Whether the model gives a layer no rotation, by its type."""
@@ -495,6 +537,13 @@ class Real:
                 kwargs["attention_mask"] = torch.zeros(1, 1, n, n, dtype=self.dtype)
             if hasattr(self.config, "indexer_types"):  # all keys are picked in these contexts
                 kwargs["prev_topk_indices"] = torch.arange(n).expand(len(states), n, n)
+        if self.kind in ("dpt", "videomae", "yolos"):
+            del kwargs["attention_mask"]  # they know none
+        if self.kind == "dinov3_vit" and rotation is not None:  # one for all heads and images
+            kwargs["position_embeddings"] = rotation
+        if self.kind == "wavlm":  # without its biases, which depend on states in their own way
+            n = states.shape[1]
+            kwargs["position_bias"] = states.new_zeros(len(states) * self.heads, n, n)
         if self.kind == "falcon":
             kwargs["alibi"] = None
             if mask is None:  # its eager code adds one, and the last row hides nothing
@@ -509,21 +558,26 @@ class Real:
             kwargs["position_embeddings"], states = query, states[:, -1:]
             kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
         elif self.crosses(layer):
-            name = "cross_attention" if self.kind == "mllama_text_model" else "key_value"
-            kwargs[f"{name}_states"], states = states[:, :-1], states[:, -1:]
+            name = "key_value_states"
+            if self.kind in ("blip", "t5gemma"):
+                name = "encoder_hidden_states"
+            if self.kind == "mllama_text_model":
+                name = "cross_attention_states"
+            kwargs[name], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             own = (states,) * (3 if self.kind == "ctrl" else 1)  # of values, keys and queries
             output = self.attention(layer)(*own, **kwargs)
+        found = _calls[-1] if _calls else {}
         if implementation == "eager":
-            return output[1]
-        found = _calls[-1]
+            _calls.clear()
+            return found.get("weights", output[1])
         _calls.clear()
         return found
 
     def _biased_call(self, layer: int, states: Tensor, bias: Any, *, eager: bool) -> Any:
         attention = self.attention(layer)
         with self._precision(), self._recording(not eager):
-            if self.kind == "t5":  # its encoder has a config of its own
+            if self.kind in ("t5", "umt5"):  # its encoder has a config of its own
                 attention.config._attn_implementation = self.config._attn_implementation
             own = states[:, -1:] if self.crosses(layer) else states
             output = attention(own, **arguments(self, bias, states, layer, eager=eager))
@@ -536,11 +590,21 @@ class Real:
         """Attention that records what it is handed, or the module's own eager one."""
         self.config._attn_implementation = "recorded" if recorded else "eager"
         kind = self.config.model_type
+        if kind == "t5gemma":
+            for part in (self.config.encoder, self.config.decoder):
+                part._attn_implementation = self.config._attn_implementation
         with contextlib.ExitStack() as stack:
             if kind == "falcon" and recorded:
                 self.config._attn_implementation = "sdpa"
                 name = "scaled_dot_product_attention"
                 stack.enter_context(mock.patch.object(torch.nn.functional, name, _record_falcon))
+            if kind == "wavlm":
+                name = "multi_head_attention_forward"
+                stack.enter_context(mock.patch.object(torch.nn.functional, name, _record_whole))
+            elif kind in SOFTMAX and recorded:
+                stack.enter_context(
+                    mock.patch.object(torch.nn.functional, "softmax", _record_softmax)
+                )
             if kind in ("gpt_neo", *OWN[:2]) and not recorded:
                 for layer in range(self.layers):
                     module = self.attention(layer)
@@ -551,14 +615,19 @@ class Real:
         """The additive mask each layer gets from the model for a context of n tokens."""
         if self.config.model_type == "whisper":
             return self._masks_of_both(n)
+        if self.kind in SEQ2SEQ:
+            return self._masks_of_stacks(n)
         if self.two_towers:
             with torch.no_grad(), self._recording(recorded=True):
                 self.model.text_model(input_ids=torch.zeros(1, n, dtype=torch.long))
             found = [call["mask"] for call in _calls]
             _calls.clear()
             return found + [None] * (self.layers - len(found))
-        if not hasattr(self.config, "vocab_size"):
-            return [None] * self.layers  # images
+        config = self.config
+        if self.kind in ("blip", "layoutlmv3"):
+            return [None] * self.layers  # no class that AutoModel opens hides anything
+        if not hasattr(config, "vocab_size") or hasattr(config, "conv_dim") or self.kind == "beit":
+            return [None] * self.layers  # images and sound
         if self.biased:
             return [None] * self.layers  # the last query sees all
         with torch.no_grad(), self._recording(recorded=True):
@@ -587,6 +656,25 @@ class Real:
             self.model.encoder(audio)
             assert all(call["mask"] is None for call in _calls)
             self.model.decoder(inputs_embeds=states, encoder_hidden_states=states)
+        found = [call["mask"] for call in _calls]
+        _calls.clear()
+        return found
+
+    def _masks_of_stacks(self, n: int) -> list[Tensor | None]:
+        """The encoder's, then the decoder's and those of what reads the encoder."""
+        states = torch.ones(1, n, self.width, dtype=self.dtype)
+        with torch.no_grad(), self._recording(recorded=True):
+            if self.kind == "speech_to_text":  # it takes no embeddings, and every fourth frame
+                sound = states.new_ones(1, 4 * n, self.config.input_feat_per_channel)
+                self.model.encoder(sound)
+                given = {"input_ids": torch.ones(1, n, dtype=torch.long)}
+            elif self.kind == "moonshine":  # its encoder hides nothing from sound of one length
+                _calls.extend([{"mask": None}] * self.config.encoder_num_hidden_layers)
+                given = {"inputs_embeds": states}
+            else:
+                given = {"inputs_embeds": states}
+                self.model.encoder(**given)
+            self.model.decoder(**given, encoder_hidden_states=states)
         found = [call["mask"] for call in _calls]
         _calls.clear()
         return found

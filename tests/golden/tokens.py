@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from logits import DATA, checkpoints
+from places import SEQ2SEQ
 from real import Real, _calls, last_row
 
 from dispersion.architectures import plan
@@ -31,11 +32,13 @@ CONTEXTS, LENGTH = 6, 12
 def rows(real: Real, ids: list[int], types: list[int]) -> list[list[float]]:
     """Logits of the last of `ids` in layer 0, (heads, tokens)."""
     inputs = {"input_ids": torch.tensor([ids])}
-    if real.config.model_type in ("albert", "bert", "electra"):
+    if real.config.model_type in ("albert", "bert", "electra", "megatron-bert", "rembert"):
         inputs["token_type_ids"] = torch.tensor([types])
     model = real.model
-    if real.config.model_type == "whisper":
+    if real.kind in ("moonshine", "whisper"):
         model = model.decoder  # what its first layer reads does not hang on the audio
+    elif real.kind in SEQ2SEQ:
+        model = model.encoder
     if real.two_towers:
         model = model.text_model
     with torch.no_grad(), real._precision(), real._recording(recorded=True):

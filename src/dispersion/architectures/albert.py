@@ -22,12 +22,11 @@ from dispersion.architectures.assemble import (
     split,
 )
 from dispersion.architectures.attention import Attention, Projection, Through
-from dispersion.architectures.bert import embedding_input, stored_norm
+from dispersion.architectures.bert import absolute, embedding_input, stored_norm
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import inverse_root
-from dispersion.checkpoint.text import shown
 from dispersion.config import integer
-from dispersion.errors import CheckpointError, UnsupportedError
+from dispersion.errors import CheckpointError
 
 if TYPE_CHECKING:
     from dispersion.checkpoint import Checkpoint
@@ -70,11 +69,7 @@ class Block:
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     """Read an encoder, layer by layer as they run."""
     config = checkpoint.config
-    kind = config.get("position_embedding_type")
-    if kind not in (None, "absolute"):
-        got = shown(repr(kind))
-        msg = f"position_embedding_type must be absolute for albert. Got {got}: not supported."
-        raise UnsupportedError(msg)
+    absolute(config, "albert")
     order = _order(checkpoint)
     check_asked(asked, len(order))
     groups = range(max(block.group for block in order) + 1)

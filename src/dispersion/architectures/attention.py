@@ -117,6 +117,7 @@ class Attention:
             (cross-attention, which `causal` then has nothing to say about) or from another layer;
             None for `input_norm`.
         shares_keys: whether `key_input` is another layer's, whose keys stand at the same positions.
+        key_width: coordinates of what keys read, where it is not `width`.
         through: the map between `input_norm` and the projections, or None.
         The other fields are those of `Head`.
     """
@@ -146,9 +147,12 @@ class Attention:
     embedding: EmbeddingInput | None = None
     key_input: Norm | None = None
     shares_keys: bool = False
+    key_width: int | None = None
     through: Through | None = None
 
     def __post_init__(self) -> None:
+        # Contexts are built of states of one width.
+        assert self.key_width in (None, self.width) or not self.known_inputs
         if self.through is not None:
             plain = self.key_input is None and self.input_factor == 1
             normed = self.query.norm or self.key.norm or self.input_norm is None
@@ -166,9 +170,10 @@ class Attention:
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Every tensor that the logits depend on, and the shape it must have."""
         shapes: dict[str, tuple[int, ...]] = {}
-        for side in (self.query, self.key):
+        key_width = self.key_width or self.width
+        for side, width in ((self.query, self.width), (self.key, key_width)):
             out = side.outputs or side.heads * self.head_dim
-            shapes[side.weight] = (self.width, out) if side.transposed else (out, self.width)
+            shapes[side.weight] = (width, out) if side.transposed else (out, width)
             if side.bias is not None:
                 shapes[side.bias] = (out,)
             size = side.heads * self.head_dim if self.layerwise else self.head_dim
@@ -186,8 +191,8 @@ class Attention:
             if self.through.bias is not None:
                 shapes[self.through.bias] = (self.width,)
         inner = self.width if self.through is None else self.through.inner
-        for norm in (self.input_norm, self.key_input):
-            shapes |= _norm_shapes(norm, inner)
+        shapes |= _norm_shapes(self.input_norm, inner)
+        shapes |= _norm_shapes(self.key_input, self.key_width or inner)
         return shapes
 
     def heads(self, checkpoint: Checkpoint) -> Iterator[tuple[int, int, Head]]:

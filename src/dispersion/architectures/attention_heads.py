@@ -203,7 +203,8 @@ def _reach(
         reach = _mapped(checkpoint, attention, reach)
     if attention.key_input is None:
         return replace(reach, query_norm=query_norm, key_norm=key_norm)
-    keys = _states(attention.width, attention.key_input, vectors[1], factor)
+    width = attention.key_width or attention.width
+    keys = _states(width, attention.key_input, vectors[1], factor)
     return replace(reach, query_norm=query_norm, keys=replace(keys, key_norm=key_norm))
 
 

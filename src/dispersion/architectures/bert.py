@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger
 from dispersion.architectures.assemble import assemble, split
@@ -15,6 +15,8 @@ from dispersion.embedding import EmbeddingInput
 from dispersion.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dispersion.checkpoint import Checkpoint
 
 _NORM = r"LayerNorm\.(weight|bias|gamma|beta)"
@@ -29,7 +31,7 @@ NAMING = ledger.Naming(
         rf"output\.{_NORM}": ledger.UNASKED,
     },
     outside={
-        r"embeddings\.(word|position|token_type)_embeddings\.weight": ledger.EMBEDDING,
+        r"embeddings\.(\w+)_embeddings\.weight": ledger.EMBEDDING,
         r"embeddings\.position_ids": "index buffer",
         rf"embeddings\.{_NORM}": ledger.UNASKED,
         r"pooler\..+": "pooler",
@@ -41,13 +43,35 @@ NAMING = ledger.Naming(
 
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     """Read a BERT encoder, or a decoder's self-attention where `is_decoder` is set."""
-    return read_encoder(checkpoint, asked, "bert")
+    plain = checkpoint.config.get("model_type") in (None, "bert", "dpr")
+    return read_encoder(checkpoint, asked, "bert", plain=plain)
+
+
+def absolute(config: Mapping[str, Any], family: str) -> None:
+    """Check that positions enter through the embeddings alone.
+
+    Raises:
+        UnsupportedError: `position_embedding_type` says otherwise.
+    """
+    kind = config.get("position_embedding_type")
+    if kind not in (None, "absolute"):
+        got = shown(repr(kind))
+        msg = f"position_embedding_type must be absolute for {family}. Got {got}: not supported."
+        raise UnsupportedError(msg)
 
 
 def read_encoder(
-    checkpoint: Checkpoint, asked: frozenset[int] | None, family: str, first_position: int = 0
+    checkpoint: Checkpoint,
+    asked: frozenset[int] | None,
+    family: str,
+    first_position: int = 0,
+    *,
+    plain: bool = True,
 ) -> Plan:
-    """Read BERT or a descendant whose first token stands at row `first_position` of the table."""
+    """Read BERT or a descendant whose first token stands at row `first_position` of the table.
+
+    With `plain` the first layer reads a token's, a position's and a type's row, and nothing else.
+    """
     config = checkpoint.config
     layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
     width = integer(config, "hidden_size")
@@ -55,11 +79,7 @@ def read_encoder(
     head_dim = split(width, heads, "hidden_size", "num_attention_heads")
     rows = integer(config, "max_position_embeddings", 512, minimum=first_position + 1)
     positions = rows - first_position
-    kind = config.get("position_embedding_type")
-    if kind not in (None, "absolute"):
-        got = shown(repr(kind))
-        msg = f"position_embedding_type must be absolute for {family}. Got {got}: not supported."
-        raise UnsupportedError(msg)
+    absolute(config, family)
     causal = flag(config, "is_decoder", default=False)
 
     def describe(prefix: str, layer: int) -> Attention:
@@ -81,7 +101,7 @@ def read_encoder(
             causal=causal,
             # Which row a position reads depends on first_position: not said by EmbeddingInput.
             embedding=None
-            if layer or first_position
+            if layer or first_position or not plain
             else embedding_input(checkpoint, prefix, width),
         )
 
@@ -121,5 +141,29 @@ def stored_norm(checkpoint: Checkpoint, name: str) -> Norm:
 
 
 FAMILY = Family(
-    "bert", ("bert",), ("Bert",), "LayerNorm of the previous block, biases, bidirectional", read
+    "bert",
+    (
+        "bert",
+        "bert-generation",
+        "dpr",
+        "ernie",
+        "layoutlm",
+        "markuplm",
+        "splinter",
+        "tapas",
+        "visual_bert",
+    ),
+    (
+        "Bert",
+        "BertGenerationEncoder",
+        "BertGenerationDecoder",
+        "Ernie",
+        "LayoutLM",
+        "MarkupLM",
+        "Splinter",
+        "Tapas",
+        "VisualBert",
+    ),
+    "LayerNorm of the previous block, biases, bidirectional",
+    read,
 )

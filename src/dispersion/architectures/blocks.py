@@ -72,6 +72,7 @@ class Blocks:
         bias: key that switches the projections' biases on, or always True or False.
         bias_absent: whether there are biases where that key is absent.
         key_bias: False where keys have no bias though queries have one.
+        query_bias: name of the queries' bias within the module where it is not its projection's.
         norm_kind, norm_parts: kind of the norm in front of attention, and its tensors.
         post_norm: whether `norm` stands at the end of a block, so that a layer reads the norm of
             the layer before it.
@@ -87,6 +88,8 @@ class Blocks:
         rotation: how positions turn queries and keys, or None.
         position_bias: from the number of heads, the logit scale and a head's index to what
             positions add to its logits; or None.
+        biased: from the reader, the prefix and a layer's attention to one that tables add biases
+            to (`with_tables`); or None.
         clip: to which size coordinates of queries and keys are clamped before they turn, or None.
         window: which layers slide.
         halved: whether windows reach as far to both sides as `window` says.
@@ -121,6 +124,7 @@ class Blocks:
     bias: str | bool = True
     bias_absent: bool = True
     key_bias: bool = True
+    query_bias: str | None = None
     norm_kind: Literal["rms", "layer"] = "layer"
     norm_parts: tuple[Literal["weight", "bias"], ...] = ("weight", "bias")
     post_norm: bool = False
@@ -133,6 +137,7 @@ class Blocks:
     scale: Literal["root", "one"] = "root"
     rotation: Rotation | None = None
     position_bias: Callable[[int, Enclosure, int], Bias] | None = None
+    biased: Callable[[BlocksReader, str, Attention], Attention] | None = None
     clip: float | None = None
     window: WindowRule = windows.full
     halved: bool = False
@@ -155,12 +160,16 @@ class Blocks:
         notes: str,
         *,
         older: tuple[str, ...] = (),
+        types: tuple[str, ...] = (),
     ) -> Family:
-        """The family of this description, whose model_type is its name, or an `older` one."""
+        """The family of this description, whose model_type is its name, or an `older` one.
+
+        Where model_types are not its name, `types` has them all.
+        """
         classes = (class_prefix,) if isinstance(class_prefix, str) else class_prefix
 
         def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
             rules = self if self.vary is None else self.vary(checkpoint.config, self)
             return BlocksReader(rules, checkpoint).plan(name, layers)
 
-        return Family(name, (name, *older), classes, notes, read)
+        return Family(name, types or (name, *older), classes, notes, read)

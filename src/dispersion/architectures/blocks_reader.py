@@ -129,7 +129,7 @@ class BlocksReader:
             window = window + 1
         query, key = self._projections(module)
         bias = rules.position_bias
-        return Attention(
+        found = Attention(
             module=module,
             layer=layer,
             width=self.width,
@@ -147,25 +147,27 @@ class BlocksReader:
             embedding=None if layer else self._embedding(prefix),
             through=None if layer else self._first_map(prefix),
         )
+        return found if rules.biased is None else rules.biased(self, prefix, found)
 
     def _projections(self, module: str) -> tuple[Projection, Projection]:
         rules = self.rules
         fused = rules.layout and rules.layout(self.heads, self.key_heads, self.head_dim)
         sides = rules.sides * 2 if len(rules.sides) == 1 else rules.sides
         biases = self.bias, self.bias and rules.key_bias
+        names = rules.query_bias or f"{sides[0]}.bias", f"{sides[1]}.bias"
         starts = (fused.query, fused.key) if fused else (None, None)
         query, key = (
             Projection(
                 weight=f"{module}.{side}.weight",
-                bias=f"{module}.{side}.bias" if bias else None,
+                bias=f"{module}.{name}" if bias else None,
                 heads=heads,
                 outputs=fused.outputs if fused else None,
                 starts=start,
                 transposed=rules.transposed,
                 norm=_qk_norm(rules.qk_norm, module, letter),
             )
-            for side, bias, heads, start, letter in zip(
-                sides, biases, (self.heads, self.key_heads), starts, "qk", strict=True
+            for side, name, bias, heads, start, letter in zip(
+                sides, names, biases, (self.heads, self.key_heads), starts, "qk", strict=True
             )
         )
         return query, key

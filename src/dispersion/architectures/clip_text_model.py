@@ -14,5 +14,8 @@ BLOCKS = replace(
 )
 
 FAMILY = BLOCKS.family(
-    "clip_text_model", "CLIPText", "LayerNorm before attention, causal, learned positions"
+    "clip_text_model",
+    ("CLIPText", "MetaClip2Text"),
+    "LayerNorm before attention, causal, learned positions",
+    types=("clip_text_model", "metaclip_2_text_model"),
 )

@@ -9,7 +9,12 @@ BLOCKS = replace(
     siglip.BLOCKS,
     eps=1e-5,
     behind=None,
-    outside={**siglip.BLOCKS.outside, r"pre_layrnorm\.(weight|bias)": EMBEDDING},
+    outside={**siglip.BLOCKS.outside, r"pre_lay(er|r)norm\.(weight|bias)": EMBEDDING},
 )
 
-FAMILY = BLOCKS.family("clip_vision_model", "CLIPVision", "as siglip_vision_model")
+FAMILY = BLOCKS.family(
+    "clip_vision_model",
+    ("CLIPVision", "MetaClip2Vision"),
+    "as siglip_vision_model",
+    types=("clip_vision_model", "metaclip_2_vision_model"),
+)

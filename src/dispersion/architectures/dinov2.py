@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dispersion.architectures import ledger, vit
 
-FAMILY = replace(
+BLOCKS = replace(
     vit.BLOCKS,
     norm="norm1",
     eps=1e-6,
@@ -14,4 +14,11 @@ FAMILY = replace(
         r"norm2\.(weight|bias)": ledger.AFTER,
         r"layer_scale[12]\.lambda1": "scales what attention and feed-forward put out",
     },
-).family("dinov2", "Dinov2", "as vit, LayerNorm before attention, bidirectional")
+)
+
+FAMILY = BLOCKS.family(
+    "dinov2",
+    ("Dinov2", "Dinov2WithRegisters"),
+    "as vit, LayerNorm before attention, bidirectional",
+    types=("dinov2", "dinov2_with_registers"),
+)

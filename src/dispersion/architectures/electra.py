@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import bert, ledger
 from dispersion.architectures.blocks import Blocks
-from dispersion.checkpoint.text import shown
 from dispersion.config import integer
-from dispersion.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,18 +15,14 @@ if TYPE_CHECKING:
 
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """`embedding_size` of the config."""
-    kind = config.get("position_embedding_type")
-    if kind not in (None, "absolute"):
-        got = shown(repr(kind))
-        msg = f"position_embedding_type must be absolute for electra. Got {got}: not supported."
-        raise UnsupportedError(msg)
+    bert.absolute(config, "electra")
     size = integer(config, "embedding_size", 128)
     if size == integer(config, "hidden_size", 256):
         return blocks
     return replace(blocks, first_map=("embeddings_project", size))
 
 
-FAMILY = Blocks(
+BLOCKS = Blocks(
     stack=bert.NAMING.stack,
     module=bert.NAMING.module,
     norm="output.LayerNorm",
@@ -50,4 +44,8 @@ FAMILY = Blocks(
         r"(discriminator|generator)_.+": "output head",
     },
     refused=bert.NAMING.refused or {},
-).family("electra", "Electra", "as bert; layer 0 may read a projection of narrower embeddings")
+)
+
+FAMILY = BLOCKS.family(
+    "electra", "Electra", "as bert; layer 0 may read a projection of narrower embeddings"
+)

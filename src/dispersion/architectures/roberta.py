@@ -1,4 +1,4 @@
-"""RoBERTa and XLM-RoBERTa: BERT, with positions that count from behind the padding's."""
+"""RoBERTa and its like: BERT, with positions that count from behind the padding's."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
 
 FAMILY = Family(
     "roberta",
-    ("roberta", "xlm-roberta"),
-    ("Roberta", "XLMRoberta"),
+    ("roberta", "camembert", "data2vec-text", "xlm-roberta"),
+    ("Roberta", "Camembert", "Data2VecText", "XLMRoberta"),
     "as bert, with positions that start behind the padding index",
     read,
 )

@@ -7,16 +7,23 @@ _ABSENT = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 1
 
 FAMILY = family(
     "siglip",
-    "Siglip",
+    ("Siglip", "Siglip2"),
     (
-        Tower("text_config", "text_model", "siglip_text_model", siglip_text_model.BLOCKS, _ABSENT),
+        Tower(
+            "text_config",
+            "text_model",
+            ("siglip_text_model", "siglip2_text_model"),
+            siglip_text_model.BLOCKS,
+            _ABSENT,
+        ),
         Tower(
             "vision_config",
             "vision_model",
-            "siglip_vision_model",
+            ("siglip_vision_model", "siglip2_vision_model"),
             siglip_vision_model.BLOCKS,
             _ABSENT,
         ),
     ),
     "both towers, and the head that pools images",
+    types=("siglip", "siglip2"),
 )

@@ -16,6 +16,7 @@ BLOCKS = replace(
 
 FAMILY = BLOCKS.family(
     "siglip_text_model",
-    "SiglipText",
+    ("SiglipText", "Siglip2Text"),
     "LayerNorm before attention, bidirectional, learned positions",
+    types=("siglip_text_model", "siglip2_text_model"),
 )

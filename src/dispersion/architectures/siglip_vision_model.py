@@ -66,6 +66,7 @@ BLOCKS = Blocks(
 
 FAMILY = BLOCKS.family(
     "siglip_vision_model",
-    "SiglipVision",
+    ("SiglipVision", "Siglip2Vision"),
     "LayerNorm before attention, bidirectional, no rotation; also the head that pools",
+    types=("siglip_vision_model", "siglip2_vision_model"),
 )

@@ -1,5 +1,7 @@
 """T5: RMSNorm, logits without a scale, and a relative bias that all layers of a stack share.
 
+In UMT5 each layer has its own.
+
 Encoder, decoder and cross-attention are read. The latter's queries come from its own norm in the
 decoder, its keys from the norm at the encoder's end, so both are capped; it has no bias.
 """
@@ -148,13 +150,14 @@ def _sides(config: Mapping[str, Any], module: str) -> dict[str, Any]:
 
 def _self_attention(config: Mapping[str, Any], stack: Stack, layer: int) -> TableAttention:
     blocks = f"{stack.prefix}{stack.naming.stack}."
+    owner = layer if config.get("model_type") == "umt5" else 0
     buckets, furthest, directions = _table(config, 2 if stack.naming is ENCODER else 1)
     return TableAttention(
         **_sides(config, f"{blocks}{layer}.{SELF}"),
         layer=layer,
         input_norm=Norm("rms", f"{blocks}{layer}.layer.0.layer_norm.weight"),
         causal=directions == 1,
-        table=f"{blocks}0.{SELF}.relative_attention_bias.weight",
+        table=f"{blocks}{owner}.{SELF}.relative_attention_bias.weight",
         buckets=buckets,
         furthest=furthest,
         directions=directions,
@@ -190,8 +193,8 @@ def _table(config: Mapping[str, Any], directions: int) -> tuple[int, int, int]:
 
 FAMILY = Family(
     "t5",
-    ("t5", "mt5"),
-    ("T5", "MT5"),
+    ("t5", "mt5", "pop2piano", "switch_transformers", "umt5"),
+    ("T5", "MT5", "Pop2Piano", "SwitchTransformers", "UMT5"),
     "RMSNorm, no logit scale, relative bias by distance; encoder, decoder and cross-attention",
     read,
 )

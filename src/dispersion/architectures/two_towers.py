@@ -36,7 +36,7 @@ class Tower:
     Attributes:
         key: where the model's config has the tower's own.
         module: the part of tensor names that stands in front of the tower's.
-        model_type: of the tower's config, where that says one.
+        model_types: of the tower's config, where that says one.
         rules: how its blocks are called and what they do.
         absent: the class's sizes where the tower's config says none.
         override: key of another config that, where there is one, counts instead, or None.
@@ -44,7 +44,7 @@ class Tower:
 
     key: str
     module: str
-    model_type: str
+    model_types: tuple[str, ...]
     rules: Blocks
     absent: Mapping[str, int]
     override: str | None = None
@@ -61,10 +61,11 @@ class Tower:
         if not isinstance(own, dict):
             msg = f"{stated[0]} in config.json must be a mapping. Got {shown(repr(own))}."
             raise CheckpointError(msg)
-        kind = own.get("model_type", self.model_type)
-        if kind != self.model_type:
+        kind = own.get("model_type", self.model_types[0])
+        if kind not in self.model_types:
+            known = " or ".join(self.model_types)
             msg = (
-                f"model_type of {stated[0]} in config.json must be {self.model_type}. "
+                f"model_type of {stated[0]} in config.json must be {known}. "
                 f"Got {shown(repr(kind))}: not supported."
             )
             raise UnsupportedError(msg)
@@ -82,15 +83,26 @@ class Tower:
         return replace(checkpoint, infos=infos, config=self.config(checkpoint.config))
 
 
-def family(name: str, class_prefix: str, towers: tuple[Tower, ...], notes: str) -> Family:
-    """The family of models with these towers; an image classifier has the last one alone."""
+def family(
+    name: str,
+    classes: tuple[str, ...],
+    towers: tuple[Tower, ...],
+    notes: str,
+    types: tuple[str, ...] = (),
+) -> Family:
+    """The family of models with these towers; an image classifier has the last one alone.
+
+    Where model_types are not its name, `types` has them all.
+    """
 
     def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
-        classes = checkpoint.config.get("architectures")
-        alone = isinstance(classes, list) and f"{class_prefix}ForImageClassification" in classes
+        stated = checkpoint.config.get("architectures")
+        alone = isinstance(stated, list) and any(
+            f"{c}ForImageClassification" in stated for c in classes
+        )
         return _joined(name, towers[-1:] if alone else towers, checkpoint, asked)
 
-    return Family(name, (name,), (class_prefix,), notes, read)
+    return Family(name, types or (name,), classes, notes, read)
 
 
 def _joined(

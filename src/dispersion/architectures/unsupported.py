@@ -7,7 +7,16 @@ from __future__ import annotations
 
 VALUES = "its logits have a term that depends on what tokens say, beside query times key"
 CONVOLVED = "a convolution over neighbouring tokens makes its keys"
-PICTURE = "its logits may add biases over the two dimensions of a picture"
+SHIFTED = "its windows are padded and shifted, so that some queries see fewer keys than others"
+PICTURE = "its logits have products of queries with tables of places in a picture"
+PLACED = "its logits may have biases by places on a page, which are not described"
+BLOCKED = "it may see blocks of tokens, or means of blocks, beside tokens"
+MERGED = "one softmax runs over the decoder's own keys and the encoder's"
+BEHIND = "positions are added to queries and keys behind the norm"
+BARE = "no norm caps what its attention reads"
+STREAMS = "its logits are sums over two streams of states"
+KINDS = "its queries depend on what kind of key they meet"
+GROUPED = "grouped or strided convolutions make its queries or keys"
 DISTANCE = "its logits may have products with embeddings of distances, beside query times key"
 ROUTED = "a router picks the projection of each query"
 MARKED = "which keys a query sees, and by which projections, depends on marks of tokens"
@@ -24,10 +33,20 @@ OWN = "its modelling code is no part of transformers but comes with its files"
 
 _GROUPS: dict[str, str] = {
     VALUES: "doge inkling2 inkling2_loop inkling2_loop_text inkling2_text inkling_mm_model "
-    "inkling_text wavlm",
+    "inkling_text",
     CONVOLVED: "zaya",
-    PICTURE: "beit data2vec-vision swin swin2sr swinv2",
-    DISTANCE: "deberta deberta-v2 funnel wav2vec2-conformer xlnet",
+    SHIFTED: "swin swin2sr swinv2",
+    PICTURE: "sam",
+    PLACED: "layoutlmv2",
+    BLOCKED: "longt5",
+    MERGED: "t5gemma2",
+    BEHIND: "detr",
+    BARE: "mobilebert",
+    STREAMS: "lilt",
+    KINDS: "luke",
+    GROUPED: "segformer squeezebert",
+    DISTANCE: "deberta deberta-v2 funnel parakeet_ctc parakeet_encoder wav2vec2-bert "
+    "wav2vec2-conformer xlnet",
     ROUTED: "jetmoe",
     MARKED: "led longformer",
     RANDOM: "big_bird",

@@ -1,4 +1,4 @@
-"""ViT: a vision encoder with a LayerNorm in front of attention."""
+"""ViT and its like: vision encoders with a LayerNorm in front of attention."""
 
 from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks
@@ -22,8 +22,27 @@ BLOCKS = Blocks(
         r"embeddings\..+": ledger.EMBEDDING,
         r"layernorm\.(weight|bias)": ledger.FINAL_NORM,
         r"pooler\..+": "pooler",
-        r"(classifier|decoder|head)\..+": ledger.HEAD,
+        r"(cls_|distillation_)?classifier\..+|(head|neck|auxiliary_head)\..+": ledger.HEAD,
+        # The attention of what ViT-MAE is trained with is refused.
+        r"decoder\.(?!.+\.attention\.).+": ledger.HEAD,
+        r"(class_labels|bbox)_.+": ledger.HEAD,
     },
 )
 
-FAMILY = BLOCKS.family("vit", "ViT", "LayerNorm before attention, bidirectional, no rotation")
+FAMILY = BLOCKS.family(
+    "vit",
+    ("ViT", "AST", "DeiT", "DPT", "IJepa", "ViTMAE", "ViTMSN", "Vilt", "Vivit", "Yolos"),
+    "LayerNorm before attention, bidirectional, no rotation",
+    types=(
+        "vit",
+        "audio-spectrogram-transformer",
+        "deit",
+        "dpt",
+        "ijepa",
+        "vit_mae",
+        "vit_msn",
+        "vilt",
+        "vivit",
+        "yolos",
+    ),
+)

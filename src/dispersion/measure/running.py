@@ -75,7 +75,8 @@ class Model:
             UnsupportedError: attention that cannot be measured, or part of it.
         """
         config = self.model.config
-        if (size := getattr(config, "vocab_size", None)) is None:
+        size = getattr(config, "vocab_size", None)
+        if size is None or self.model.main_input_name != "input_ids":  # images or sound
             msg = f"model {config.model_type!r} does not read token ids, so it cannot be measured."
             raise UnsupportedError(msg)
         if max(document.tokens) >= size:
