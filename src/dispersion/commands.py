@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import sys
@@ -146,12 +147,15 @@ def publish(
 
 
 def _list(rows: dict[str, str]) -> None:
+    """Names to the left, what they are to the right, both wrapped."""
     from dispersion.report.layout import paragraph
 
-    column = max(map(len, rows))
+    column = min(max(map(len, rows)), _width() * 2 // 5)
     for name, about in rows.items():
-        for line in paragraph(about, _width(), f"  {name:<{column}}  ", " " * (column + 4)):
-            click.echo(line)
+        names = paragraph(name, column)
+        words = paragraph(about, _width() - column - 4)
+        for left, right in itertools.zip_longest(names, words, fillvalue=""):
+            click.echo(f"  {left:<{column}}  {right}".rstrip())
 
 
 def _run_dry(request: Request, json_file: OutputFile | None, csv_file: OutputFile | None) -> int:

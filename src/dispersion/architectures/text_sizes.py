@@ -26,6 +26,7 @@ _CLASSES = {
     "glm4_moe": (4096, 46, 96),
     "glm4v_moe_text": (4096, 46, 96),
     "glm4v_text": (4096, 40, 32),
+    "glm5_next_text": (4096, 45, 64),
     "glm_ocr_text": (1024, 16, 16),
     "gpt_neox": (6144, 44, 64),
     "gpt_oss": (2880, 36, 64),
