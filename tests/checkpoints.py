@@ -130,6 +130,22 @@ def gguf_metadata(architecture="llama", **changes):
     return {"general.architecture": architecture} | prefixed
 
 
+def gguf_shapes(width, heads, key_heads, head_dim, layers, *, words=20):
+    """Names and shapes of a small Qwen 3 as llama.cpp has them."""
+    shapes = {"token_embd.weight": (words, width), "output_norm.weight": (width,)}
+    for i in range(layers):
+        at = f"blk.{i}."
+        shapes |= {
+            f"{at}attn_norm.weight": (width,),
+            f"{at}attn_q.weight": (heads * head_dim, width),
+            f"{at}attn_k.weight": (key_heads * head_dim, width),
+            f"{at}attn_v.weight": (key_heads * head_dim, width),
+            f"{at}attn_q_norm.weight": (head_dim,),
+            f"{at}attn_k_norm.weight": (head_dim,),
+        }
+    return shapes
+
+
 def refused(error, match, call, *args):
     """The message of the error a call raises, after checking that it is one line of text."""
     with pytest.raises(error) as caught:

@@ -1,4 +1,4 @@
-"""One Hypothesis profile, JAX on the CPU in float32, and a fixture for float64."""
+"""One Hypothesis profile, JAX on the CPU in float32, and fixtures that several files need."""
 
 import os
 import sys
@@ -29,6 +29,19 @@ def x64():
 
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def site(monkeypatch):
+    """A server of files on this machine, without waiting between tries and without a token."""
+    from dispersion.checkpoint.remote import files
+    from range_server import serving
+
+    monkeypatch.setattr(files, "BACKOFF", 0.0)
+    for name in ("HF_TOKEN", "HF_ENDPOINT", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

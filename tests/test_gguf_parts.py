@@ -4,7 +4,7 @@ import gguf
 import numpy as np
 import pytest
 
-from checkpoints import gguf_bytes, gguf_metadata, refused
+from checkpoints import gguf_bytes, gguf_metadata, gguf_shapes, refused
 from dispersion import ArgumentError, CheckpointError, UnsupportedError, audit, dry_run
 from dispersion.checkpoint import open_checkpoint
 from dispersion.checkpoint.gguf_parts import first_part, part_name
@@ -18,17 +18,7 @@ WIDTH, HEADS, KEYS, DIM, LAYERS = 16, 4, 2, 8, 2
 def model():
     """Tensors of a small Qwen 3."""
     rng = np.random.default_rng(7)
-    shapes = {"token_embd.weight": (20, WIDTH), "output_norm.weight": (WIDTH,)}
-    for i in range(LAYERS):
-        at = f"blk.{i}."
-        shapes |= {
-            f"{at}attn_norm.weight": (WIDTH,),
-            f"{at}attn_q.weight": (HEADS * DIM, WIDTH),
-            f"{at}attn_k.weight": (KEYS * DIM, WIDTH),
-            f"{at}attn_v.weight": (KEYS * DIM, WIDTH),
-            f"{at}attn_q_norm.weight": (DIM,),
-            f"{at}attn_k_norm.weight": (DIM,),
-        }
+    shapes = gguf_shapes(WIDTH, HEADS, KEYS, DIM, LAYERS)
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 

@@ -28,15 +28,6 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
-def site(monkeypatch):
-    monkeypatch.setattr(files, "BACKOFF", 0.0)
-    for name in ("HF_TOKEN", "HF_ENDPOINT", "http_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with serving() as found:
-        yield found
-
-
-@pytest.fixture
 def hub(site, monkeypatch):
     """The site as the hub, with one model whose files are at a revision and at its commit."""
     monkeypatch.setenv("HF_ENDPOINT", site.url)

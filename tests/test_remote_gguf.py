@@ -9,30 +9,19 @@ import gguf
 import numpy as np
 import pytest
 
-from checkpoints import gguf_bytes, gguf_metadata, refused
+from checkpoints import gguf_bytes, gguf_metadata, gguf_shapes, refused
 from dispersion import CheckpointError, UnsupportedError, audit, dry_run
 from dispersion.checkpoint import open_checkpoint, open_tensors
 from dispersion.checkpoint.gguf_parts import part_name
-from dispersion.checkpoint.remote import files
 from dispersion.checkpoint.remote import gguf as remote_gguf
 from dispersion.cli import main
 from dispersion.errors import ArgumentError
 from gguf_conversion import golden, write
-from range_server import serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WIDTH, HEADS, KEYS, DIM, LAYERS = 256, 4, 2, 64, 3
 READ = ("attn_q", "attn_k", "attn_norm")
 FILE = "/model/m.gguf"
-
-
-@pytest.fixture
-def site(monkeypatch):
-    monkeypatch.setattr(files, "BACKOFF", 0.0)
-    for name in ("HF_TOKEN", "HF_ENDPOINT", "http_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with serving() as found:
-        yield found
 
 
 def vocabulary(size):
@@ -48,18 +37,8 @@ def vocabulary(size):
 def tensors(kind="Q8_0"):
     kind = gguf.GGMLQuantizationType[kind]
     rng = np.random.default_rng(3)
-    shapes = {"token_embd.weight": (64, WIDTH), "output_norm.weight": (WIDTH,)}
-    for i in range(LAYERS):
-        at = f"blk.{i}."
-        shapes |= {
-            f"{at}attn_norm.weight": (WIDTH,),
-            f"{at}attn_q.weight": (HEADS * DIM, WIDTH),
-            f"{at}attn_k.weight": (KEYS * DIM, WIDTH),
-            f"{at}attn_v.weight": (KEYS * DIM, WIDTH),
-            f"{at}attn_q_norm.weight": (DIM,),
-            f"{at}attn_k_norm.weight": (DIM,),
-            f"{at}ffn_up.weight": (4 * WIDTH, WIDTH),
-        }
+    shapes = gguf_shapes(WIDTH, HEADS, KEYS, DIM, LAYERS, words=64)
+    shapes |= {f"blk.{i}.ffn_up.weight": (4 * WIDTH, WIDTH) for i in range(LAYERS)}
     found = {}
     for name, shape in shapes.items():
         values = rng.standard_normal(shape).astype(np.float32)

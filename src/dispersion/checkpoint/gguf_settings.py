@@ -148,6 +148,17 @@ def bloom(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  #
     }
 
 
+def _own_keys(config: Config, attention: dict[str, Any]) -> dict[str, Any]:
+    """The sizes under the keys of MPT and DBRX."""
+    return {
+        "d_model": config["hidden_size"],
+        "n_heads": config["num_attention_heads"],
+        "n_layers": config["num_hidden_layers"],
+        "max_seq_len": config["max_position_embeddings"],
+        "attn_config": attention,
+    }
+
+
 def mpt(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
     """ALiBi, or learned positions; perhaps a clamp."""
     alibi = meta.nonzero(ALIBI)
@@ -159,13 +170,7 @@ def mpt(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
         "clip_qkv": meta.real(CLAMP) if meta.nonzero(CLAMP) else None,
         "kv_n_heads": config["num_key_value_heads"],
     }
-    return {
-        "d_model": config["hidden_size"],
-        "n_heads": config["num_attention_heads"],
-        "n_layers": config["num_hidden_layers"],
-        "max_seq_len": config["max_position_embeddings"],
-        "attn_config": attention,
-    }
+    return _own_keys(config, attention)
 
 
 def dbrx(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
@@ -175,13 +180,7 @@ def dbrx(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # 
         "kv_n_heads": config["num_key_value_heads"],
         "rope_theta": config["rope_theta"],
     }
-    return {
-        "d_model": config["hidden_size"],
-        "n_heads": config["num_attention_heads"],
-        "n_layers": config["num_hidden_layers"],
-        "max_seq_len": config["max_position_embeddings"],
-        "attn_config": attention,
-    }
+    return _own_keys(config, attention)
 
 
 def mistral3(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
