@@ -177,6 +177,9 @@ def test_minimax_m3_leaves_all_blocks_but_one_and_a_token():
     assert windows == [5, None]
     with pytest.raises(CheckpointError, match=r"layer_types in config.json must list 2 layers"):
         planned("minimax_m3_vl_text", layer_types=[FULL, LINEAR])
+    old = {"sparse_attention_freq": 1}
+    with pytest.raises(CheckpointError, match=r"sparse_attention_freq of sparse_attention_config"):
+        planned("minimax_m3_vl_text", ["layer_types"], sparse_attention_config=old)
 
 
 def test_a_sink_of_hy_v4_takes_its_share():
