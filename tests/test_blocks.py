@@ -211,6 +211,12 @@ def test_windows_of_modernbert_count_the_keys_of_one_side():
     silent = ("layer_types", "global_attn_every_n_layers", "local_attention")
     assert windows("modernbert__old_dialect", drop=silent) == [None, 65]
     assert not any(h.causal for h in first_heads("modernbert"))
+    # Saved beside `local_attention`, or instead of it, it is what the classes count with.
+    both = {"local_attention": 10, "sliding_window": 6}
+    assert windows("modernbert", both) == [None, 7]
+    assert windows("modernbert_decoder", both) == [None, 6]
+    with pytest.raises(CheckpointError, match=r"sliding_window in config.json must be set"):
+        windows("modernbert_decoder", {"sliding_window": None})
 
 
 def test_rotations_follow_each_class_where_the_config_is_silent():

@@ -349,6 +349,23 @@ def test_searches_that_fail_leave_the_plain_bound(monkeypatch):
     assert spread_bound(head).spread == plain
 
 
+def test_keys_far_smaller_than_queries_are_bounded():
+    head = head_of(np.random.default_rng(0))
+    keys = head.coupled
+    latent, turned = (
+        replace(b, matrix=b.matrix * 1e-150, row_error=None)
+        for b in (keys.states.latent, keys.states.turned)
+    )
+    tiny = CoupledKeys(
+        replace(keys.plain, matrix=0 * keys.plain.matrix, row_error=None),
+        States(latent, turned, 0.0),
+    )
+    query = replace(head.query, matrix=head.query.matrix * 1e8)
+    head = replace(head, query=query, coupled=tiny)
+    plain = spread_bound(replace(head, coupled=None)).spread
+    assert 0 < spread_bound(head).spread <= plain
+
+
 def test_row_errors_cover_what_is_rounded():
     """Parts in float32 precision: the exact image is within the row errors of the stored one."""
     rng = np.random.default_rng(6)

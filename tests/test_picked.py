@@ -144,3 +144,8 @@ def test_latents_alone_give_the_logits_of_glm5_next():
 def test_what_glm5_next_does_not_cover_is_refused(changes, words):
     with pytest.raises(UnsupportedError, match=words):
         planned("glm5_next_text", **changes)
+
+
+def test_glm5_next_picks_whole_groups():
+    with pytest.raises(CheckpointError, match=r"index_topk in config.json must be a multiple"):
+        planned("glm5_next_text", index_topk=20, index_kpool=16)

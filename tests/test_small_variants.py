@@ -160,8 +160,36 @@ def test_sarvam_writes_yarn_in_two_ways():
 def test_a_share_of_the_rotation_is_ignored_by_ling_unless_it_is_scaled():
     usual, stated = heads("bailing_hybrid"), heads("bailing_hybrid", partial_rotary_factor=0.5)
     np.testing.assert_array_equal(usual[0].rotary.pairs, stated[0].rotary.pairs)
-    silent = heads("bailing_hybrid", ["rope_parameters"])[0].rotary
-    assert silent.frequencies[1] == pytest.approx(6000000.0 ** -(2 / 4))
+    assert base_of("bailing_hybrid", ["rope_parameters", "rope_theta"]) == pytest.approx(6e6)
+
+
+def base_of(name, drop=(), **changes):
+    """The base of the first head's rotation."""
+    found = heads(name, drop, **changes)[0].rotary.frequencies
+    return float(found[1]) ** -len(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [("longcat_flash", 1e7), ("bailing_hybrid", 6e6), ("muse_spark_text", 1e4)],
+)
+def test_rope_parameters_without_a_base_turn_by_the_base_of_their_class(name, base):
+    plain = {"rope_type": "default"}
+    assert base_of(name, ["rope_theta"], rope_parameters=plain) == pytest.approx(base)
+
+
+def test_muse_spark_has_another_base_without_rope_parameters():
+    assert base_of("muse_spark_text", ["rope_parameters"]) == pytest.approx(5e5)
+
+
+def test_phi3_was_trained_on_the_length_beside_its_rope_parameters():
+    def scale(drop=(), **changes):
+        return heads("phi3__longrope", drop, **changes)[0].scale
+
+    beside = "original_max_position_embeddings"
+    assert scale(**{beside: 4096}) == scale([beside])  # where it is silent
+    assert scale(**{beside: 64}) == scale()
+    assert scale().lower > scale([beside]).upper
 
 
 def test_minimax_m3_leaves_all_blocks_but_one_and_a_token():
@@ -177,6 +205,9 @@ def test_minimax_m3_leaves_all_blocks_but_one_and_a_token():
     assert windows == [5, None]
     with pytest.raises(CheckpointError, match=r"layer_types in config.json must list 2 layers"):
         planned("minimax_m3_vl_text", layer_types=[FULL, LINEAR])
+    old = {"sparse_attention_freq": 1}
+    with pytest.raises(CheckpointError, match=r"sparse_attention_freq of sparse_attention_config"):
+        planned("minimax_m3_vl_text", ["layer_types"], sparse_attention_config=old)
 
 
 def test_a_sink_of_hy_v4_takes_its_share():

@@ -95,7 +95,9 @@ class Search:
             np.bincount(self._groups, weights=np.diag(gram)) + 1e-300
             for gram in (self._query_gram, self._key_gram)
         ]
-        start = np.concatenate([0.25 * np.log(energy[0] / energy[1]), self._forms.start])
+        # Not the logarithm of a quotient, which overflows where one side hardly has any.
+        first = 0.25 * (np.log(energy[0]) - np.log(energy[1]))
+        start = np.concatenate([first, self._forms.start])
         top = self._largest
         least = self._solved(0.0, _SMALLEST * top, start)
         if not least.value < below:

@@ -164,12 +164,14 @@ class RopeRule:
             scaling then holds on full layers only; None where all layers turn alike.
         local_theta: base on sliding layers where the config states none.
         interleaved: whether pairs are (2j, 2j+1).
+        theta_within: base where `rope_parameters` is there without one, if another.
     """
 
     theta: float = 10000.0
     local_key: str | None = None
     local_theta: float = 10000.0
     interleaved: bool = False
+    theta_within: float | None = None
 
 
 PLAIN = RopeRule()
@@ -283,6 +285,8 @@ def _parameters(
     else:
         # Sliding layers of such families keep the plain rotation when full layers are scaled.
         found = {} if local else dict(scaling or stated)
+        if found and rule.theta_within is not None:
+            theta = rule.theta_within
         stated_theta = config.get(rule.local_key or "rope_theta" if local else "rope_theta")
         theta = theta if stated_theta is None else stated_theta
         original = config.get("original_max_position_embeddings")

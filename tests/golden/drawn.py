@@ -21,6 +21,9 @@ FLAGS = """
     parallel_attn emb_layer_norm_before token_dropout attn_temperature_tuning rope_interleave
     use_attention_gate attention_k_eq_v mup_enabled use_parallel_residual use_sliding_window
     do_layer_norm_before scale_embedding apply_residual_connection_post_layernorm
+    query_bias key_bias qv_bias use_absolute_position_embeddings
+    use_relative_position_bias use_shared_relative_position_bias do_stable_layer_norm
+    has_relative_attention_bias has_spatial_attention_bias sinusoidal_pos_embds vision_use_head
 """
 CHOICES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("rms_norm_eps", "norm_eps", "norm_epsilon"), (1e-8, 1e-6, 1e-5, 1e-4)),
@@ -51,6 +54,20 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "global_head_dim": (8, 12, 24),
     "num_nextn_predict_layers": (0, 1, 2),
     "type_vocab_size": (1, 2, 3),
+    "encoder_layers": (1, 2),
+    "decoder_layers": (1, 2, 3),
+    "encoder_attention_heads": (1, 2, 4),
+    "decoder_attention_heads": (1, 2, 4),
+    "num_decoder_layers": (1, 2, 3),
+    "d_kv": (4, 8, 12),
+    "num_buckets": (8, 16, 32),
+    "max_bucket_distance": (9, 20, 128),
+    "rel_pos_bins": (4, 8, 32),
+    "rel_2d_pos_bins": (4, 6, 32),
+    "encoder_num_attention_heads": (1, 2, 4),
+    "decoder_num_attention_heads": (2, 4),
+    "pad_head_dim_to_multiple_of": (None, 4, 8),
+    "pos_embed_rescale": (None, 2.0),
 }
 INNER: dict[str, tuple[Any, ...]] = {  # of MPT's and DBRX's attn_config
     "alibi_bias_max": (1, 4, 8, 16),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MODULE, PLAIN, PARTIAL = "attention", "default", "partial_rotary_factor"
 RULES = Latent(
     module=MODULE,
+    theta=6000000.0,
     window=attending_every(6, "layer_group_size"),
     softmax=r"kv_[ab]_proj(_with_mqa)?\.weight",
     names={
@@ -28,8 +29,6 @@ RULES = Latent(
 def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
     """Read a config with the class's defaults where it is silent."""
     config = {"q_lora_rank": None, **checkpoint.config}
-    if config.get("rope_theta") is None and config.get("rope_parameters") is None:
-        config["rope_theta"] = 6000000.0
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if isinstance(rope, dict) and (rope.get("rope_type") or rope.get("type") or PLAIN) == PLAIN:
         # Only scaled rotations look at this key, wherever it stands.

@@ -20,7 +20,7 @@ from dispersion.architectures.scales import inverse_root
 from dispersion.architectures.windows import FULL
 from dispersion.checkpoint import to_float64
 from dispersion.config import flag, integer
-from dispersion.errors import UnsupportedError
+from dispersion.errors import CheckpointError, UnsupportedError
 from dispersion.head import Head
 from dispersion.norms import projection_ball
 from dispersion.picked import picked
@@ -130,6 +130,13 @@ def _describe(config: Config) -> Any:
     width, heads = integer(config, "hidden_size"), integer(config, "num_attention_heads")
     size, values = integer(config, "qk_nope_head_dim"), integer(config, "v_head_dim")
     ranks = integer(config, "q_lora_rank"), integer(config, "kv_lora_rank")
+    picks, pool = integer(config, "index_topk", 2048), integer(config, "index_kpool", 16)
+    if picks % pool:
+        msg = (
+            f"index_topk in config.json must be a multiple of index_kpool={pool}: whole groups are "
+            f"picked. Got {picks}."
+        )
+        raise CheckpointError(msg)
     bias = flag(config, "attention_bias", default=False)
 
     def one(root: str, layer: int) -> LatentOnly:
@@ -151,7 +158,7 @@ def _describe(config: Config) -> Any:
             scale=inverse_root(size),
             ranks=ranks,
             value_dim=values,
-            picks=integer(config, "index_topk", 2048),
+            picks=picks,
             before=before,
             gains=(f"{module}.q_a_layernorm.weight", f"{module}.kv_a_layernorm.weight"),
         )

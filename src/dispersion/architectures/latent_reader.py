@@ -42,6 +42,7 @@ class Latent:
             absent or null.
         growth: what positions multiply queries by, or None.
         rotates: whether positions turn a part of each head.
+        theta: base of the rotation where the config states none.
         window: which layers have softmax attention.
         softmax: pattern of a name within the attention that only layers with softmax have.
         module: name of the attention within a layer.
@@ -54,6 +55,7 @@ class Latent:
     value_dim_absent: bool = False
     growth: Callable[[Config], Growth] | None = None
     rotates: bool = True
+    theta: float = 10000.0
     window: WindowRule = full
     softmax: str = NAMING.softmax
     module: str = "self_attn"
@@ -171,7 +173,8 @@ def _rotary(config: Config, rules: Latent, still: int, turned: int) -> Rotary:
     interleaved = rules.interleaved
     if rules.interleave_key is not None:
         interleaved = flag(config, rules.interleave_key, default=interleaved)
-    found = rotary_from_config(config, None, turned, RopeRule(interleaved=interleaved))
+    rule = RopeRule(interleaved=interleaved, theta=rules.theta)
+    found = rotary_from_config(config, None, turned, rule)
     if found is None or found.unrotated.size:
         share = 0 if found is None else 2 * len(found.pairs) / turned
         msg = (

@@ -57,7 +57,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     width = integer(config, "hidden_size")
     ranks = integer(config, "q_lora_rank"), integer(config, "kv_lora_rank")
     query_factor, key_factor = (_root_of_quotient(width, rank) for rank in ranks)
-    one = layer_of(Latent(), config)
+    one = layer_of(Latent(theta=1e7), config)
     prefix = replace(NAMES, module="self_attn.0").find_prefix(checkpoint, range(layers))
     NAMES.check_layers(checkpoint, prefix, layers, "num_layers")
     attentions: list[Attention] = []

@@ -35,7 +35,13 @@ def _kinds(config: Config, layers: int) -> tuple[LayerKind, ...]:
     """`layer_types`, or the older list of 0 and 1; every layer sees all keys without them."""
     types = config.get("layer_types")
     older = _stated(config).get("sparse_attention_freq")
-    if types is None and isinstance(older, list):
+    if types is None and older is not None:
+        if not isinstance(older, list):
+            msg = (
+                f"sparse_attention_freq of {OLD} in config.json must list the layers. "
+                f"Got {shown(repr(older))}."
+            )
+            raise CheckpointError(msg)
         types = [SPARSE if sparse else FULL for sparse in older]
     types = [FULL] * layers if types is None else types
     known = isinstance(types, list) and all(kind in (FULL, SPARSE) for kind in types)

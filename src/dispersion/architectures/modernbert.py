@@ -9,7 +9,7 @@ from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks
 from dispersion.architectures.layouts import stacked
 from dispersion.architectures.rotations import rope
-from dispersion.architectures.windows import FULL, SLIDING, LayerKind, kinds_of
+from dispersion.architectures.windows import FULL, SLIDING, LayerKind, kinds_of, sliding_window
 from dispersion.config import flag, integer
 from dispersion.errors import UnsupportedError
 from dispersion.rotary import RopeRule
@@ -24,10 +24,16 @@ ROPE = rope(RopeRule(theta=160000.0, local_key=THETAS[SLIDING], local_theta=1000
 
 
 def kinds(config: Mapping[str, Any], layers: int) -> tuple[LayerKind, ...]:
-    """Every third layer is full, or what `layer_types` says; half of `local_attention` a side."""
+    """Every third layer is full, or what `layer_types` says; half of `local_attention` a side.
+
+    A `sliding_window`, which is that half, counts before it, as in the classes.
+    """
     step = integer(config, "global_attn_every_n_layers", 3)
     types = [SLIDING if i % step else FULL for i in range(layers)]
-    return kinds_of(config, types, integer(config, "local_attention", 128) // 2)
+    window: int | None = integer(config, "local_attention", 128, minimum=2) // 2
+    if "sliding_window" in config:
+        window = sliding_window(config)
+    return kinds_of(config, types, window)
 
 
 def rotation(config: Mapping[str, Any], layer_type: str, head_dim: int) -> Rotary | None:

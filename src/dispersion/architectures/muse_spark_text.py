@@ -23,7 +23,7 @@ RULES = Decoder(
     eps=1e-5,
     head_dim=64,
     key_heads=16,
-    rope=RopeRule(theta=500000.0),
+    rope=RopeRule(theta=500000.0, theta_within=10000.0),
     # Its code takes no base from beside rope_parameters, and another one where only these are.
     refused=("rope_theta", "rope_scaling"),
     window=still_where_zero(full_where(_full, absent=2048), "layer_rope_theta", _full),
