@@ -34,7 +34,7 @@ def forgetful_cover(monkeypatch, module):
 @pytest.mark.parametrize(
     ("module", "check"),
     [
-        (spread, checks.check_unrotated),
+        (covers, checks.check_unrotated),
         (spread, checks.check_rotated),
         (covers, checks.check_spectrum),
         (spectrum, checks.check_spectrum),
@@ -75,11 +75,11 @@ def test_row_sizes_that_forget_the_error(monkeypatch):
         checks.check_row_sizes()
 
 
-@pytest.mark.parametrize("module", [spread, spectrum])
+@pytest.mark.parametrize("module", [covers, spectrum])
 def test_rescaling_that_forgets_the_error(module, monkeypatch):
     real = covers.rescale
     monkeypatch.setattr(
         module, "rescale", lambda shape, steps: replace(real(shape, steps), coefficient=gamma(64))
     )
     with pytest.raises(AssertionError):
-        (checks.check_unrotated if module is spread else checks.check_spectrum)()
+        (checks.check_unrotated if module is covers else checks.check_spectrum)()

@@ -8,6 +8,7 @@ import pytest
 import head_checks
 from dispersion import (
     cholesky,
+    covers,
     ellipsoid,
     lag_pairs,
     norms,
@@ -134,7 +135,8 @@ class TestSpread:
             gram = found.gram - np.outer(offset, offset) * (1 / (1 - share) - 1)
             return dataclasses.replace(found, gram=gram)
 
-        monkeypatch.setattr(spread, "cover", cover)
+        for module in (spread, covers):
+            monkeypatch.setattr(module, "cover", cover)
         caught(head_checks.check_biased)
 
     def test_row_and_offset_errors_dropped(self, monkeypatch):
@@ -143,7 +145,8 @@ class TestSpread:
         def cover(ball, weight=0.5, *, keep=None):
             return dataclasses.replace(real(ball, weight, keep=keep), row_error=None)
 
-        monkeypatch.setattr(spread, "cover", cover)
+        for module in (spread, covers):
+            monkeypatch.setattr(module, "cover", cover)
         caught(head_checks.check_errors)
 
     def test_scales_that_differ_within_a_rotated_pair(self, monkeypatch):
