@@ -2213,6 +2213,27 @@ def glm5_next(size: Size) -> dict[str, Any]:
     return config
 
 
+def dots3_note(size: Size) -> dict[str, Any]:
+    """A layer whose keys an indexer picks, then one that slides and has sizes of its own."""
+    config = dsa(size) | {
+        "head_dim": size.head_dim * 3 // 2 - 2,
+        "layer_types": ["indexed_attention", "sliding_attention"],
+        "mlp_layer_types": ["dense"] * size.layers,
+        "sliding_window": size.window,
+        "swa_num_attention_heads": 2,
+        "swa_num_key_value_heads": 2,
+        "swa_q_lora_rank": size.head_dim + 1,
+        "swa_kv_lora_rank": size.head_dim - 1,
+        "swa_head_dim": size.head_dim + 2,
+        "swa_qk_nope_head_dim": size.head_dim // 2,
+        "swa_v_head_dim": 2,
+        "swa_rope_theta": 300.0,
+        "rope_theta": 7000.0,
+    }
+    del config["first_k_dense_replace"], config["rope_parameters"]
+    return config
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -2273,6 +2294,7 @@ FAMILIES += tuple(
             targets=None,
         ),
         Family("hy_v4", "HYV4", hy_v4),
+        Family("dots3_note_text", "Dots3NoteText", dots3_note),
         Family(
             "minimax_m3_vl_text",
             "MiniMaxM3VLText",

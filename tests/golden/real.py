@@ -38,7 +38,8 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
-INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # attention asks for a mask to pick from
+# attention asks for a mask to pick from
+INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4")
 OWN = ("gpt_neox_japanese", "openai-gpt", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
@@ -182,6 +183,8 @@ class Real:
         config = AutoConfig.from_pretrained(folder)
         if config.model_type == "dbrx" and config.attn_config.clip_qkv is None:
             config.attn_config.clip_qkv = math.inf  # its code cannot run without a limit
+        if config.model_type == "dots3_note_text":  # sizes beside those of single layers
+            config.allow_global_per_layer_attribute_access = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kind = UNKNOWN.get(config.model_type, AutoModel)
@@ -252,7 +255,7 @@ class Real:
 
     def heads_in(self, layer: int) -> int:
         """Query heads of one layer."""
-        if self.kind == "step3p5":
+        if self.kind in ("dots3_note_text", "step3p5"):
             return int(self.config.per_layer_config[layer].num_attention_heads)
         listed = getattr(self.config, "num_attention_heads_per_layer", None)
         return listed[layer] if listed else self.heads
@@ -321,7 +324,7 @@ class Real:
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Which coordinates of a head turn together: first ones, second ones, those left alone."""
         if hasattr(self.config, "qk_nope_head_dim"):
-            return self._latent_pairs()
+            return self._latent_pairs(layer)
         size = getattr(self.attention(layer), "head_dim", None) or self.width // self.heads
         rope = getattr(self.sizes, "rope_parameters", None) or {}
         kinds = getattr(self.config, "layer_types", None)
@@ -340,8 +343,11 @@ class Real:
             return 2 * half, 2 * half + 1, torch.arange(turned, size)
         return half, half + turned // 2, torch.arange(turned, size)
 
-    def _latent_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
-        still, turned = self.config.qk_nope_head_dim, self.config.qk_rope_head_dim
+    def _latent_pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        config = self.config
+        if self.kind == "dots3_note_text":
+            config = config.per_layer_config[layer]
+        still, turned = config.qk_nope_head_dim, config.qk_rope_head_dim
         j = torch.arange(turned // 2)
         # deepseek_v2 hands over neighbours, the others halves, whatever the file holds
         if self.kind == "deepseek_v2":

@@ -57,6 +57,7 @@ NAMES = (
     "distilbert",
     "dory",
     "dots1",
+    "dots3_note_text",
     "electra",
     "emu3_text_model",
     "ernie4_5",
