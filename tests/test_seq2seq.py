@@ -101,3 +101,16 @@ def test_an_unknown_tensor_beside_a_projection_refuses_its_module():
     ]
     found = plan(from_arrays(arrays, checkpoint.config))
     assert [r.name for r in found.refused] == ["model.decoder.layers.1.encoder_attn"]
+
+
+def test_cross_attention_of_nllb_with_experts_has_a_name_of_its_own():
+    found = changed("nllb_moe", {})
+    cross = [layer for layer in found.layers if layer.module.endswith("cross_attention")]
+    assert len(cross) == 2
+    for layer in cross:
+        assert f"{layer.module}_layer_norm.weight" in layer.tensors
+        assert "model.encoder.layer_norm.weight" in layer.tensors
+    assert not found.refused
+    assert any("experts" in s.name for s in found.skipped)
+    alone = changed("nllb_moe", {}, keep=lambda name: "encoder." not in name)
+    assert [r.name for r in alone.refused] == ["model.decoder.layers.*.cross_attention"]

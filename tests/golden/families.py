@@ -1185,6 +1185,15 @@ FAMILIES = (
     Family("marian", "Marian", seq2seq, head="Model"),
     Family("pegasus", "Pegasus", seq2seq, head="Model"),
     Family("m2m_100", "M2M100", seq2seq, head="ForConditionalGeneration", lengths=SHORTER),
+    Family(
+        "nllb_moe",
+        "NllbMoe",
+        lambda s: seq2seq(
+            s, num_experts=2, expert_capacity=4, encoder_sparse_step=0, decoder_sparse_step=2
+        ),
+        head="ForConditionalGeneration",
+        lengths=SHORTER,
+    ),
     Family("blenderbot", "Blenderbot", seq2seq, head="ForConditionalGeneration"),
     Family("blenderbot_small", "BlenderbotSmall", seq2seq, head="Model"),
     Family("speech_to_text", "Speech2Text", speech_to_text, head="Model", lengths=SHORTER),

@@ -166,13 +166,12 @@ def whisper(config: Any) -> Iterator[Place]:
     for i in range(config.decoder_layers):
         root = f"decoder.layers.{i}."
         yield Place(f"{root}self_attn", f"{root}self_attn_layer_norm")
-        yield Place(
-            f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
-        )
+        cross = "cross_attention" if config.model_type == "nllb-moe" else "encoder_attn"
+        yield Place(f"{root}{cross}", f"{root}{cross}_layer_norm", keys="encoder.layer_norm")
 
 
 BEHIND = ("bart", "blenderbot-small", "marian", "plbart")  # norms behind each branch
-SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text")
+SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "nllb-moe", "pegasus", "speech_to_text")
 SEQ2SEQ = (*SEQ2SEQ, "moonshine", "t5gemma")
 
 

@@ -147,6 +147,7 @@ NAMES = (
     "nanochat",
     "nemotron",
     "nemotron_h",
+    "nllb_moe",
     "nomic_bert",
     "olmo",
     "olmo2",
