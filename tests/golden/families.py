@@ -1183,6 +1183,13 @@ FAMILIES = (
     Family("bart", "Bart", seq2seq, head="ForConditionalGeneration"),
     Family("mbart", "MBart", lambda s: seq2seq(s, scale_embedding=True), head="Model"),
     Family("marian", "Marian", seq2seq, head="Model"),
+    Family(
+        "fsmt",
+        "FSMT",
+        lambda s: seq2seq(s, src_vocab_size=s.vocab, tgt_vocab_size=s.vocab, langs=["en", "ru"]),
+        head="Model",
+        lengths=SHORTER,
+    ),
     Family("pegasus", "Pegasus", seq2seq, head="Model"),
     Family("m2m_100", "M2M100", seq2seq, head="ForConditionalGeneration", lengths=SHORTER),
     Family(

@@ -170,7 +170,7 @@ def whisper(config: Any) -> Iterator[Place]:
         yield Place(f"{root}{cross}", f"{root}{cross}_layer_norm", keys="encoder.layer_norm")
 
 
-BEHIND = ("bart", "blenderbot-small", "marian", "plbart")  # norms behind each branch
+BEHIND = ("bart", "blenderbot-small", "fsmt", "marian", "plbart")  # norms behind each branch
 SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "nllb-moe", "pegasus", "speech_to_text")
 SEQ2SEQ = (*SEQ2SEQ, "moonshine", "t5gemma")
 
@@ -180,7 +180,8 @@ def seq2seq(config: Any) -> Iterator[Place]:
     if config.model_type not in BEHIND:
         yield from whisper(config)
         return
-    first = {"blenderbot-small": "encoder", "marian": ""}.get(config.model_type, "encoder decoder")
+    first = {"blenderbot-small": "encoder", "fsmt": "", "marian": ""}
+    first = first.get(config.model_type, "encoder decoder")
     last = f"encoder.layers.{config.encoder_layers - 1}.final_layer_norm"
     for side in ("encoder", "decoder"):
         before = f"{side}.layernorm_embedding" if side in first else None

@@ -154,6 +154,34 @@ def _record_xglm(module: Any, config: Any) -> Callable[..., Any]:
     return record
 
 
+def _record_fsmt(module: Any) -> Callable[..., Any]:
+    """Around a forward pass with time in front, which multiplies queries by keys itself."""
+    own, product = module.forward, torch.bmm
+
+    def record(states: Tensor | None = None, attention_mask: Any = None, **kwargs: Any) -> Any:
+        if states is not None:
+            keys = kwargs.pop("key_value_states", states)
+            kwargs = {"query": states.transpose(0, 1), "key": keys.transpose(0, 1)}
+            kwargs |= {"attn_mask": attention_mask}
+        seen: list[tuple[Tensor, Tensor]] = []
+
+        def keep(first: Tensor, second: Tensor) -> Tensor:
+            seen.append((first, second))
+            return product(first, second)
+
+        with mock.patch.object(torch, "bmm", keep):
+            found = own(**kwargs | {"output_attentions": True})
+        query, key = (x.unflatten(0, (-1, module.num_heads)) for x in seen[0])
+        call = {"query": query, "key": key.transpose(2, 3), "scaling": 1.0}
+        mask = kwargs.get("attn_mask")
+        _calls.append(
+            call | {"mask": None if mask is None else mask.expand(1, 1, *mask.shape[-2:])}
+        )
+        return found
+
+    return record
+
+
 AttentionInterface.register("recorded", _record)
 AttentionMaskInterface.register("recorded", eager_mask)
 
@@ -199,6 +227,8 @@ class Real:
                 module = self.attention(layer)
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
+        for layer in range(self.layers) if config.model_type == "fsmt" else ():
+            self.attention(layer).forward = _record_fsmt(self.attention(layer))
         for layer in range(self.layers) if config.model_type in OWN else ():
             module = self.attention(layer)
             if config.model_type == "xglm":
@@ -670,6 +700,13 @@ class Real:
         """The encoder's, then the decoder's and those of what reads the encoder."""
         states = torch.ones(1, n, self.width, dtype=self.dtype)
         with torch.no_grad(), self._recording(recorded=True):
+            if self.kind == "fsmt":  # it hides nothing where it keeps keys
+                ids = torch.full((1, n), 3)
+                with self._precision():
+                    self.model(input_ids=ids, decoder_input_ids=ids, use_cache=False)
+                found = [call["mask"] for call in _calls]
+                _calls.clear()
+                return found
             if self.kind == "speech_to_text":  # it takes no embeddings, and every fourth frame
                 sound = states.new_ones(1, 4 * n, self.config.input_feat_per_channel)
                 self.model.encoder(sound)

@@ -73,6 +73,7 @@ NAMES = (
     "falcon_h1",
     "flex_olmo",
     "flint",
+    "fsmt",
     "gemma",
     "gemma2",
     "gemma3_text",
