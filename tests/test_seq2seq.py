@@ -116,3 +116,25 @@ def test_cross_attention_of_nllb_with_experts_has_a_name_of_its_own():
     assert any("experts" in s.name for s in found.skipped)
     alone = changed("nllb_moe", {}, keep=lambda name: "encoder." not in name)
     assert [r.name for r in alone.refused] == ["model.decoder.layers.*.cross_attention"]
+
+
+def test_trocr_says_whether_a_norm_and_a_table_stand_in_front_of_its_first_layer():
+    found = changed("trocr", {})
+    assert found.learned_positions == 32
+    assert "model.decoder.layernorm_embedding.weight" in found.layers[0].tensors
+    assert found.layers[0].embedding is not None
+    sines = changed("trocr", {"use_learned_position_embeddings": False})
+    assert sines.learned_positions is None
+    assert sines.layers[0].embedding is None
+    bare = changed("trocr", {"layernorm_embedding": False}, keep=lambda n: "layernorm_" not in n)
+    assert bare.layers[0].tensors == tuple(t for t in found.layers[0].tensors if "norm" not in t)
+
+
+def test_attention_of_trocr_to_images_is_refused():
+    checkpoint = open_checkpoint(DATA / "trocr")
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    own = {n: a for n, a in arrays.items() if ".self_attn." in n}
+    arrays |= {n.replace("self_attn", "encoder_attn"): a for n, a in own.items()}
+    found = plan(from_arrays(arrays, checkpoint.config))
+    assert [r.name for r in found.refused] == ["model.decoder.layers.*.encoder_attn"]
+    assert len(found.layers) == 2

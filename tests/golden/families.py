@@ -68,7 +68,7 @@ class Family:
     qk_norm: str | None = None
     gain_offset: float = 0.0
     targets: tuple[float, ...] | None = field(default=(3.0, 60.0))  # None: as random as they come
-    dropped: str | None = None  # a part of the bare model that is not saved
+    dropped: str | None = None  # parts of this name are not saved
     lengths: tuple[int, ...] | None = None  # None for those of the size
     effort: float = 1.0  # how much longer than others its attack climbs
     code: str | None = None  # prefix of the model's class where it is another model's
@@ -78,7 +78,8 @@ class Family:
         model = getattr(transformers, self.model_class)
         built = model(config(**self.config(size)))
         if self.dropped is not None:
-            delattr(built.base_model, self.dropped)
+            for owner in list(built.modules()):
+                owner._modules.pop(self.dropped, None)
         return built
 
     @property
@@ -817,6 +818,11 @@ def seq2seq(size: Size, **more: Any) -> dict[str, Any]:
     return config | {"forced_eos_token_id": 2} | more
 
 
+def trocr(size: Size) -> dict[str, Any]:
+    config = seq2seq(size, d_model=size.few * size.head_dim // 2, decoder_attention_heads=size.few)
+    return {key: value for key, value in config.items() if not key.startswith(("enc", "forced"))}
+
+
 def speech_to_text(size: Size) -> dict[str, Any]:
     """Positions without an end, and convolutions as narrow as they come."""
     narrow = {"conv_channels": 2, "input_feat_per_channel": 2, "num_conv_layers": 2}
@@ -1203,6 +1209,7 @@ FAMILIES = (
     ),
     Family("blenderbot", "Blenderbot", seq2seq, head="ForConditionalGeneration"),
     Family("blenderbot_small", "BlenderbotSmall", seq2seq, head="Model"),
+    Family("trocr", "TrOCR", trocr, lengths=SHORTER, dropped="encoder_attn"),
     Family("speech_to_text", "Speech2Text", speech_to_text, head="Model", lengths=SHORTER),
     Family("glm", "Glm", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=True)),
     Family("glm4", "Glm4", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=False)),

@@ -356,6 +356,12 @@ PLACES = {
     "glm4v_text": NEIGHBOURS,
     "glm4": NEIGHBOURS,
     "glm_ocr_text": NEIGHBOURS,
+    "trocr": Places(
+        layers="decoder.layers",
+        norm="final_layer_norm",
+        behind=True,
+        first="decoder.layernorm_embedding",
+    ),
     "glm5_next_text": Places(mark="kv_b_proj"),
     "gpt2": GPT,
     "gpt_bigcode": GPT,

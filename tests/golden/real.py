@@ -27,6 +27,7 @@ from transformers import (
     Emu3TextModel,
     SiglipTextModel,
     Step3p7TextModel,
+    TrOCRForCausalLM,
 )
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
@@ -40,7 +41,7 @@ transformers.logging.disable_progress_bar()
 ROPES = ("rotary_emb", "rotary_embeddings")
 # attention asks for a mask to pick from
 INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4")
-OWN = ("gpt_neox_japanese", "openai-gpt", "xglm")  # ask for no attention function
+OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
 SOFTMAX = ("blip", "megatron-bert", "rembert", "wavlm")  # call softmax themselves
@@ -57,6 +58,7 @@ UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
     "siglip_text_model": SiglipTextModel,
     "step3p5": Step3p7TextModel,
+    "trocr": TrOCRForCausalLM,
 }  # to AutoModel
 LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
 RAW_SCALE = 1000.0  # raw states are this many times larger than needed, so that ε does not matter
@@ -135,7 +137,7 @@ def _record_xglm(module: Any, config: Any) -> Callable[..., Any]:
     """Around a forward pass that multiplies queries by keys itself, as its first `bmm`."""
     own, product = module.forward, torch.bmm
 
-    def record(states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
+    def record(hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
         seen: list[tuple[Tensor, Tensor]] = []
 
         def keep(first: Tensor, second: Tensor) -> Tensor:
@@ -143,9 +145,9 @@ def _record_xglm(module: Any, config: Any) -> Callable[..., Any]:
             return product(first, second)
 
         with mock.patch.object(torch, "bmm", keep):
-            found = own(states, attention_mask=attention_mask, **kwargs)
+            found = own(hidden_states, attention_mask=attention_mask, **kwargs)
         if config._attn_implementation == "recorded":
-            batch = states.shape[0]
+            batch = hidden_states.shape[0]
             query, key = (x.unflatten(0, (batch, -1)) for x in seen[0])
             call = {"query": query, "key": key.transpose(2, 3), "scaling": 1.0}
             _calls.append(call | {"mask": attention_mask})
@@ -231,7 +233,7 @@ class Real:
             self.attention(layer).forward = _record_fsmt(self.attention(layer))
         for layer in range(self.layers) if config.model_type in OWN else ():
             module = self.attention(layer)
-            if config.model_type == "xglm":
+            if config.model_type in ("trocr", "xglm"):
                 module.forward = _record_xglm(module, model.config)
                 continue
             module.own, module._attn = module._attn, _record_own(module, config.model_type)
@@ -563,7 +565,7 @@ class Real:
             kwargs["layer_idx"] = layer
         if self.kind == "gpt_neox_japanese":
             kwargs["position_ids"] = None
-        if self.kind == "openai-gpt":
+        if self.kind in ("openai-gpt", "trocr"):
             kwargs["output_attentions"] = True
         if self.kind == "glm5_next_text":  # it masks by itself, and asks which tokens are padding
             kwargs["attention_mask"] = torch.ones(states.shape[:2], dtype=torch.bool)
@@ -668,7 +670,7 @@ class Real:
             return [None] * self.layers  # the last query sees all
         with torch.no_grad(), self._recording(recorded=True):
             # some models take no embeddings, or not these alone
-            by_ids = self.kind in ("clip_text_model", "esmc", "siglip_text_model")
+            by_ids = self.kind in ("clip_text_model", "esmc", "siglip_text_model", "trocr")
             if by_ids or hasattr(self.config, "vocab_size_per_layer_input"):
                 self.model(input_ids=torch.ones(1, n, dtype=torch.long))
             else:
@@ -744,7 +746,7 @@ def held(model: Any) -> Any:
         if model.config.model_type in ("granite_docling", "idefics3")
         else "language_model"
     )
-    return getattr(model, name, model)
+    return getattr(model, "model" if model.config.model_type == "trocr" else name, model)
 
 
 @dataclass

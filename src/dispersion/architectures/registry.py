@@ -191,6 +191,7 @@ NAMES = (
     "t5",
     "t5gemma",
     "timesfm2_5",
+    "trocr",
     "vaultgemma",
     "videomae",
     "vit",
