@@ -1125,6 +1125,25 @@ FAMILIES = (
         ),
         head="Model",
     ),
+    Family(
+        "altclip",
+        "AltCLIP",
+        lambda s: (
+            towers(s)
+            | {
+                "text_config": bert(
+                    s,
+                    hidden_size=2 * s.head_dim,
+                    num_attention_heads=2,
+                    num_hidden_layers=s.layers // 2,
+                    pad_token_id=1,
+                    project_dim=2,
+                )
+            }
+        ),
+        head="Model",
+        lengths=(8, 30),
+    ),
     Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
     Family(
         "videomae",

@@ -253,6 +253,7 @@ def albert(config: Any) -> Iterator[Place]:
 
 
 TWO_TOWERS = (
+    "altclip",
     "chinese_clip",
     "clip",
     "clipseg",
@@ -267,10 +268,12 @@ TWO_TOWERS = (
 def towers(config: Any) -> Iterator[Place]:
     """The text encoder's layers, then the image encoder's."""
     both = (("text_model", config.text_config), ("vision_model", config.vision_config))
-    if config.model_type == "chinese_clip":
-        before = "text_model.embeddings"
+    if config.model_type in ("altclip", "chinese_clip"):
+        alt = config.model_type == "altclip"
+        bert, layer = ("text_model.roberta", "layers") if alt else ("text_model", "layer")
+        before = f"{bert}.embeddings"
         for i in range(config.text_config.num_hidden_layers):
-            root = f"text_model.encoder.layer.{i}."
+            root = f"{bert}.encoder.{layer}.{i}."
             yield Place(f"{root}attention.self", f"{before}.LayerNorm")
             before = f"{root}output"
         both = both[1:]

@@ -47,6 +47,7 @@ TURNED = ("moonshine", "t5gemma")  # both of their stacks
 SOFTMAX = ("blip", "megatron-bert", "rembert", "wavlm")  # call softmax themselves
 BIASED = ("bloom", "mpnet", "mpt", "t5", "umt5")  # by positions
 BEHIND_PADDING = (
+    "altclip",
     "esm",
     "mpnet",
     "roberta",
@@ -351,7 +352,7 @@ class Real:
         if positions is None or (self.positional and not both):
             return None
         behind = self.kind in BEHIND_PADDING
-        return int(positions) - (self.config.pad_token_id + 1 if behind else 0)
+        return int(positions) - (self.sizes.pad_token_id + 1 if behind else 0)
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Which coordinates of a head turn together: first ones, second ones, those left alone."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NAMES = (
     "afmoe",
     "albert",
+    "altclip",
     "apertus",
     "arcee",
     "bailing_hybrid",
