@@ -1126,6 +1126,19 @@ FAMILIES = (
         head="Model",
     ),
     Family(
+        "internvl_vision",
+        "InternVLVision",
+        lambda s: vision(s, norm_type="rms_norm", use_qk_norm=True),
+        head="Model",
+        qk_norm="layerwise",
+    ),
+    Family(
+        "internvl_vision__plain",
+        "InternVLVision",
+        lambda s: vision(s, attention_bias=True),
+        head="Model",
+    ),
+    Family(
         "altclip",
         "AltCLIP",
         lambda s: (

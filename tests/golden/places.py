@@ -414,6 +414,7 @@ SOUND = Places(
 )
 PLACES |= {
     "beit": replace(VIT, base="beit"),
+    "internvl_vision": replace(VIT, layers="encoder.layer", base="internvl_vision"),
     "dinov3_vit": replace(VIT, layers="model.layer", norm="norm1", base="dinov3_vit"),
     "videomae": replace(
         VIT, layers="encoder.layer", attention="attention.attention", base="videomae"

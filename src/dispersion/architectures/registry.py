@@ -108,6 +108,7 @@ NAMES = (
     "hy_v4",
     "hyperclovax",
     "internlm3",
+    "internvl_vision",
     "iquestcoder",
     "jais2",
     "jamba",
