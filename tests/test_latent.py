@@ -54,6 +54,9 @@ def rms(x, gain, eps=EPS):
 class Model:
     """One attention module, written from its definition; `layer` counts those of a model."""
 
+    eps = EPS
+    turned_gain = None  # of a norm on the rotated part of keys
+
     def __init__(self, name, layer):
         part = ""
         if name == "longcat_flash":
@@ -61,7 +64,6 @@ class Model:
         self.module = f"self_attn{part}."
         self.checkpoint = open_checkpoint(DATA / name)
         self.config = self.checkpoint.config
-        self.eps = EPS
         if name == "dots3_note_text":  # sizes and bases of single layers
             kind = self.config["layer_types"][layer]
             rope = {"rope_theta": self.config["rope_parameters"][kind]["rope_theta"]}
