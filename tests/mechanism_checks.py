@@ -18,6 +18,8 @@ ROUNDING = 2.0**-40
 # Modules that read token plus position, which no norm caps, by their number in golden/places.py.
 UNBOUNDED = {
     ("opt__postnorm", 0),
+    ("fsmt", 0),
+    ("fsmt", 1),
     ("openai_gpt", 0),
     ("marian", 0),
     ("marian", 1),

@@ -529,6 +529,7 @@ STRANGELY += ["gpt_neox", "gpt_oss", "granite", "phi3__longrope", "qwen2_moe", "
 STRANGELY += ["nemotron", "chameleon", "codegen", "dbrx", "electra__projected", "esm", "falcon"]
 STRANGELY += ["gpt_bigcode", "gpt_neo", "modernbert__old_dialect", "opt", "stablelm__qk_layernorm"]
 STRANGELY += ["bloom", "dbrx__clip", "deepseek_v2", "deepseek_v3__yarn", "falcon__alibi"]
+STRANGELY += ["dots3_note_text", "nllb_moe", "trocr"]
 STRANGELY += ["bailing_hybrid", "bamba", "deepseek_v32", "dory", "esmc", "exaone", "hrm_text"]
 STRANGELY += ["hy_v4", "hyperclovax", "internlm3", "jamba", "minimax_m3_vl_text", "nemotron_h"]
 STRANGELY += ["gpt_neox_japanese", "openai_gpt", "sarvam_mla", "timesfm2_5", "xglm", "zamba2"]

@@ -27,7 +27,7 @@ from dispersion.verdict import Target
 
 DATA = mechanism_checks.DATA
 NAMES = ["deepseek_v2", "deepseek_v2__bias", "deepseek_v3", "deepseek_v3__yarn", "minicpm3"]
-NAMES += ["longcat_flash", "mistral4"]
+NAMES += ["dots3_note_text", "longcat_flash", "mistral4"]
 NAMES += ["deepseek_v32", "deepseek_v32__yarn", "glm_moe_dsa", "hy_v4", "sarvam_mla"]
 REFERENCE = json.loads((DATA / "logits.json").read_text())
 POSITIONS = np.array(REFERENCE["positions"])
@@ -47,12 +47,15 @@ def turned(x, angles):
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-def rms(x, gain):
-    return gain * x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + EPS)
+def rms(x, gain, eps=EPS):
+    return gain * x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps)
 
 
 class Model:
     """One attention module, written from its definition; `layer` counts those of a model."""
+
+    eps = EPS
+    turned_gain = None  # of a norm on the rotated part of keys
 
     def __init__(self, name, layer):
         part = ""
@@ -61,13 +64,20 @@ class Model:
         self.module = f"self_attn{part}."
         self.checkpoint = open_checkpoint(DATA / name)
         self.config = self.checkpoint.config
+        if name == "dots3_note_text":  # sizes and bases of single layers
+            kind = self.config["layer_types"][layer]
+            rope = {"rope_theta": self.config["rope_parameters"][kind]["rope_theta"]}
+            own = self.config["per_layer_config"].get(str(layer), {})
+            self.config = {**self.config, **own, "rope_parameters": rope}
+            self.eps = self.config["rms_norm_eps"]
         self.root = f"model.layers.{layer}."
         self.still, self.rope = (self.config[f"qk_{k}_head_dim"] for k in ("nope", "rope"))
         self.name = name
         self.gain = self.read(f"input_layernorm{part}.weight")
         self.latent_gain = self.read(f"{self.module}kv_a_layernorm.weight")
         self.factors = [1.0, 1.0]  # of all of queries, of the unrotated part of keys
-        if name == "longcat_flash":
+        self.turned_gain = self.read(f"{self.module}k_rope_only_layernorm.weight")
+        if name in ("dots3_note_text", "longcat_flash"):
             ranks = (self.config["q_lora_rank"], self.config["kv_lora_rank"])
             self.factors = [(len(self.gain) / rank) ** 0.5 for rank in ranks]
         self.rotation = dict(self.config)
@@ -93,7 +103,7 @@ class Model:
         else:
             inner = self.project(states, "q_a_proj")
             found = self.project(
-                rms(inner, self.read(f"{self.module}q_a_layernorm.weight")), "q_b_proj"
+                rms(inner, self.read(f"{self.module}q_a_layernorm.weight"), self.eps), "q_b_proj"
             )
         return self.factors[0] * found.reshape(len(states), -1, self.still + self.rope)
 
@@ -107,9 +117,12 @@ class Model:
         """Keys before their rotation, (n, heads, head_dim)."""
         rank, heads = self.config["kv_lora_rank"], self.config["num_attention_heads"]
         both = self.project(states, "kv_a_proj_with_mqa")
-        plain = self.project(rms(both[:, :rank], self.latent_gain), "kv_b_proj")
+        plain = self.project(rms(both[:, :rank], self.latent_gain, self.eps), "kv_b_proj")
         plain = self.factors[1] * plain.reshape(len(states), heads, -1)[:, :, : self.still]
-        rope = np.repeat(both[:, None, rank:], heads, axis=1)
+        last = both[:, rank:]
+        if self.turned_gain is not None:
+            last = rms(last, self.turned_gain, self.eps)
+        rope = np.repeat(last[:, None], heads, axis=1)
         return np.concatenate([plain, rope], axis=-1)
 
     def logits(self, states, positions):
@@ -350,13 +363,13 @@ def below_reached(name):
 @pytest.mark.parametrize("factor", ["query", "key"])
 def test_factors_of_longcat_left_out_are_caught(monkeypatch, factor):
     assert not below_reached("longcat_flash")
-    real = longcat_flash._root_of_quotient
+    real = longcat_flash.root_of_quotient
     ranks = {"query": 12, "key": 10}
 
     def without(width, rank):
         return Enclosure.exact(1.0) if rank == ranks[factor] else real(width, rank)
 
-    monkeypatch.setattr(longcat_flash, "_root_of_quotient", without)
+    monkeypatch.setattr(longcat_flash, "root_of_quotient", without)
     assert below_reached("longcat_flash")
 
 
@@ -410,6 +423,12 @@ def test_a_config_that_does_not_fit_is_named(changes, words):
         ("longcat_flash", {"num_layers": 2}, "num_layers=2.*lacks layer 1"),
         ("longcat_flash", {"q_lora_rank": None}, "q_lora_rank"),
         ("mistral4", {"rope_parameters": None}, "rope_parameters for mistral4"),
+        ("dots3_note_text", {"rope_scaling": {"factor": 2.0}}, "rope_scaling in config.json must"),
+        ("dots3_note_text", {"rope_parameters": {}}, "must state rope_theta and the rope_type"),
+        ("dots3_note_text", {"layer_types": ["indexed_attention"]}, "layer_types in config.json"),
+        ("dots3_note_text", {"per_layer_config": {"1": {"a": 1}}}, "must map layers to sizes"),
+        ("dots3_note_text", {"num_key_value_heads": 1}, "num_key_value_heads in config.json"),
+        ("dots3_note_text", {"per_layer_config": {}}, "tensor .*layers.1.*must have shape"),
         ("mistral4", {"rope_parameters": {"rope_theta": 1e4}}, "partial_rotary_factor under"),
         ("mistral4", {"qk_rope_head_dim": 6}, "partial_rotary_factor under"),
     ],
@@ -468,3 +487,30 @@ def test_ling_calls_its_modules_otherwise():
         moved = head.rotary.rotate(keys[:, index], POSITIONS - POSITIONS[-1])
         row = head.scale.upper * moved @ queries[-1, index]
         np.testing.assert_allclose(row, found[index], atol=1e-9 * np.abs(found).max())
+
+
+def test_an_older_config_of_dots_says_the_same_in_its_own_words():
+    arrays, config = changed("dots3_note_text")
+    flat = {k: v for k, v in config.items() if k not in ("per_layer_config", "rope_parameters")}
+    flat |= {f"swa_{key}": value for key, value in config["per_layer_config"]["1"].items()}
+    flat |= {"swa_head_dim": 10, "rope_theta": 7000.0, "swa_rope_theta": 300.0}
+    flat |= {"layer_types": ["full_attention", "sliding_attention"]}
+    both = [plan(from_arrays(arrays, c)) for c in (config, flat)]
+    for one, other in zip(*(x.layers for x in both), strict=True):
+        assert one.window == other.window
+        for (*_, a), (*_, b) in zip(one.heads(), other.heads(), strict=True):
+            np.testing.assert_array_equal(a.query.matrix, b.query.matrix)
+            np.testing.assert_array_equal(a.key.matrix, b.key.matrix)
+            np.testing.assert_array_equal(a.rotary.frequencies, b.rotary.frequencies)
+            assert (a.scale, a.window) == (b.scale, b.window)
+    first = [next(iter(layer.heads()))[2] for layer in both[0].layers]
+    assert [head.window for head in first] == [64, 6]
+    seen = plan(from_arrays(arrays, flat | {"use_dsa": False}))
+    assert next(iter(seen.layers[0].heads()))[2].window is None  # no indexer picks its keys
+
+
+def test_the_first_two_layers_of_dots_do_not_slide_where_no_layer_types_say_so():
+    arrays, config = changed("dots3_note_text")
+    del config["layer_types"]
+    with pytest.raises(UnsupportedError, match="must agree for all layers of one type"):
+        plan(from_arrays(arrays, config))

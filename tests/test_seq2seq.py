@@ -40,8 +40,10 @@ def test_keys_of_cross_attention_come_from_the_end_of_the_encoder():
 
 
 def test_positions_of_tables_and_of_sines_with_an_end_limit_the_length():
-    limits = {name: changed(name, {}).learned_positions for name in ("bart", "marian", "m2m_100")}
-    assert limits == {"bart": 32, "marian": 32, "m2m_100": None}
+    names = ("bart", "fsmt", "m2m_100", "marian", "nllb_moe")
+    limits = {name: changed(name, {}).learned_positions for name in names}
+    ends = {"bart": 32, "marian": 32}
+    assert limits == {name: ends.get(name) for name in names}
     with pytest.raises(CheckpointError, match=r"embed_positions\.weight must have 35 rows"):
         changed("bart", {"max_position_embeddings": 33})
 
@@ -101,3 +103,38 @@ def test_an_unknown_tensor_beside_a_projection_refuses_its_module():
     ]
     found = plan(from_arrays(arrays, checkpoint.config))
     assert [r.name for r in found.refused] == ["model.decoder.layers.1.encoder_attn"]
+
+
+def test_cross_attention_of_nllb_with_experts_has_a_name_of_its_own():
+    found = changed("nllb_moe", {})
+    cross = [layer for layer in found.layers if layer.module.endswith("cross_attention")]
+    assert len(cross) == 2
+    for layer in cross:
+        assert f"{layer.module}_layer_norm.weight" in layer.tensors
+        assert "model.encoder.layer_norm.weight" in layer.tensors
+    assert not found.refused
+    assert any("experts" in s.name for s in found.skipped)
+    alone = changed("nllb_moe", {}, keep=lambda name: "encoder." not in name)
+    assert [r.name for r in alone.refused] == ["model.decoder.layers.*.cross_attention"]
+
+
+def test_trocr_says_whether_a_norm_and_a_table_stand_in_front_of_its_first_layer():
+    found = changed("trocr", {})
+    assert found.learned_positions == 32
+    assert "model.decoder.layernorm_embedding.weight" in found.layers[0].tensors
+    assert found.layers[0].embedding is not None
+    sines = changed("trocr", {"use_learned_position_embeddings": False})
+    assert sines.learned_positions is None
+    assert sines.layers[0].embedding is None
+    bare = changed("trocr", {"layernorm_embedding": False}, keep=lambda n: "layernorm_" not in n)
+    assert bare.layers[0].tensors == tuple(t for t in found.layers[0].tensors if "norm" not in t)
+
+
+def test_attention_of_trocr_to_images_is_refused():
+    checkpoint = open_checkpoint(DATA / "trocr")
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    own = {n: a for n, a in arrays.items() if ".self_attn." in n}
+    arrays |= {n.replace("self_attn", "encoder_attn"): a for n, a in own.items()}
+    found = plan(from_arrays(arrays, checkpoint.config))
+    assert [r.name for r in found.refused] == ["model.decoder.layers.*.encoder_attn"]
+    assert len(found.layers) == 2

@@ -196,3 +196,27 @@ def test_the_text_of_chinese_clip_is_read_by_bert():
     ]
     assert not any(next(iter(layer.heads()))[2].causal for layer in found.layers)
     assert text[0].embedding is None  # its class takes the padding's row for zeros
+
+
+def test_altclip_is_read_in_the_spelling_of_older_files_too():
+    checkpoint = open_checkpoint(DATA / "altclip")
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    new, old = "vision_model.encoder.layer.", "vision_model.encoder.layers."
+    assert any(n.startswith(new) for n in arrays)
+    older = {n.replace(new, old): a for n, a in arrays.items()}
+    both = [plan(from_arrays(a, checkpoint.config)) for a in (arrays, older)]
+    assert [x.module.replace(new, old) for x in both[0].layers] == [
+        x.module for x in both[1].layers
+    ]
+    assert not both[1].refused
+    windows = [next(iter(layer.heads()))[2].window for layer in both[1].layers]
+    assert windows == [30, None, None]  # 32 positions less those of padding
+
+
+@pytest.mark.parametrize("name", ["altclip", "chinese_clip"])
+def test_text_towers_with_other_positions_are_refused(name):
+    checkpoint = open_checkpoint(DATA / name)
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    text = checkpoint.config["text_config"] | {"position_embedding_type": "relative_key"}
+    with pytest.raises(UnsupportedError, match="position_embedding_type must be absolute"):
+        plan(from_arrays(arrays, checkpoint.config | {"text_config": text}))

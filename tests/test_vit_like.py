@@ -181,3 +181,19 @@ def test_biases_of_dinov3_are_those_of_its_config():
     assert all(".k_proj.bias" not in n for x in changed("dinov3_vit", {}).layers for n in x.tensors)
     with pytest.raises(CheckpointError, match=r"k_proj\.bias"):
         changed("dinov3_vit", {"key_bias": True})
+
+
+def test_norms_of_internvl_are_those_that_its_config_says():
+    checkpoint = open_checkpoint(DATA / "internvl_vision")
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    found = plan(from_arrays(arrays, checkpoint.config))
+    assert found.model["qk_norm"] == "layerwise"
+    module = found.layers[0].module
+    assert f"{module}.q_norm.weight" in found.layers[0].tensors
+    plain = plan(from_arrays(arrays, checkpoint.config | {"use_qk_norm": False}))
+    assert not plain.layers
+    assert {r.name for r in plain.refused} == {f"encoder.layer.{i}.attention" for i in range(2)}
+    with pytest.raises(CheckpointError, match=r"layernorm_before\.bias"):
+        plan(from_arrays(arrays, checkpoint.config | {"norm_type": "layer_norm"}))
+    with pytest.raises(UnsupportedError, match=r"norm_type in config\.json must be layer_norm or"):
+        plan(from_arrays(arrays, checkpoint.config | {"norm_type": "batch_norm"}))

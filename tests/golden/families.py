@@ -68,7 +68,7 @@ class Family:
     qk_norm: str | None = None
     gain_offset: float = 0.0
     targets: tuple[float, ...] | None = field(default=(3.0, 60.0))  # None: as random as they come
-    dropped: str | None = None  # a part of the bare model that is not saved
+    dropped: str | None = None  # parts of this name are not saved
     lengths: tuple[int, ...] | None = None  # None for those of the size
     effort: float = 1.0  # how much longer than others its attack climbs
     code: str | None = None  # prefix of the model's class where it is another model's
@@ -78,7 +78,8 @@ class Family:
         model = getattr(transformers, self.model_class)
         built = model(config(**self.config(size)))
         if self.dropped is not None:
-            delattr(built.base_model, self.dropped)
+            for owner in list(built.modules()):
+                owner._modules.pop(self.dropped, None)
         return built
 
     @property
@@ -817,6 +818,11 @@ def seq2seq(size: Size, **more: Any) -> dict[str, Any]:
     return config | {"forced_eos_token_id": 2} | more
 
 
+def trocr(size: Size) -> dict[str, Any]:
+    config = seq2seq(size, d_model=size.few * size.head_dim // 2, decoder_attention_heads=size.few)
+    return {key: value for key, value in config.items() if not key.startswith(("enc", "forced"))}
+
+
 def speech_to_text(size: Size) -> dict[str, Any]:
     """Positions without an end, and convolutions as narrow as they come."""
     narrow = {"conv_channels": 2, "input_feat_per_channel": 2, "num_conv_layers": 2}
@@ -1119,6 +1125,38 @@ FAMILIES = (
         ),
         head="Model",
     ),
+    Family(
+        "internvl_vision",
+        "InternVLVision",
+        lambda s: vision(s, norm_type="rms_norm", use_qk_norm=True),
+        head="Model",
+        qk_norm="layerwise",
+    ),
+    Family(
+        "internvl_vision__plain",
+        "InternVLVision",
+        lambda s: vision(s, attention_bias=True),
+        head="Model",
+    ),
+    Family(
+        "altclip",
+        "AltCLIP",
+        lambda s: (
+            towers(s)
+            | {
+                "text_config": bert(
+                    s,
+                    hidden_size=2 * s.head_dim,
+                    num_attention_heads=2,
+                    num_hidden_layers=s.layers // 2,
+                    pad_token_id=1,
+                    project_dim=2,
+                )
+            }
+        ),
+        head="Model",
+        lengths=(8, 30),
+    ),
     Family("whisper", "Whisper", whisper, head="ForConditionalGeneration"),
     Family(
         "videomae",
@@ -1183,10 +1221,27 @@ FAMILIES = (
     Family("bart", "Bart", seq2seq, head="ForConditionalGeneration"),
     Family("mbart", "MBart", lambda s: seq2seq(s, scale_embedding=True), head="Model"),
     Family("marian", "Marian", seq2seq, head="Model"),
+    Family(
+        "fsmt",
+        "FSMT",
+        lambda s: seq2seq(s, src_vocab_size=s.vocab, tgt_vocab_size=s.vocab, langs=["en", "ru"]),
+        head="Model",
+        lengths=SHORTER,
+    ),
     Family("pegasus", "Pegasus", seq2seq, head="Model"),
     Family("m2m_100", "M2M100", seq2seq, head="ForConditionalGeneration", lengths=SHORTER),
+    Family(
+        "nllb_moe",
+        "NllbMoe",
+        lambda s: seq2seq(
+            s, num_experts=2, expert_capacity=4, encoder_sparse_step=0, decoder_sparse_step=2
+        ),
+        head="ForConditionalGeneration",
+        lengths=SHORTER,
+    ),
     Family("blenderbot", "Blenderbot", seq2seq, head="ForConditionalGeneration"),
     Family("blenderbot_small", "BlenderbotSmall", seq2seq, head="Model"),
+    Family("trocr", "TrOCR", trocr, lengths=SHORTER, dropped="encoder_attn"),
     Family("speech_to_text", "Speech2Text", speech_to_text, head="Model", lengths=SHORTER),
     Family("glm", "Glm", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=True)),
     Family("glm4", "Glm4", lambda s: partial(s, 0.5, head_dim=s.head_dim, attention_bias=False)),
@@ -2213,6 +2268,27 @@ def glm5_next(size: Size) -> dict[str, Any]:
     return config
 
 
+def dots3_note(size: Size) -> dict[str, Any]:
+    """A layer whose keys an indexer picks, then one that slides and has sizes of its own."""
+    config = dsa(size) | {
+        "head_dim": size.head_dim * 3 // 2 - 2,
+        "layer_types": ["indexed_attention", "sliding_attention"],
+        "mlp_layer_types": ["dense"] * size.layers,
+        "sliding_window": size.window,
+        "swa_num_attention_heads": 2,
+        "swa_num_key_value_heads": 2,
+        "swa_q_lora_rank": size.head_dim + 1,
+        "swa_kv_lora_rank": size.head_dim - 1,
+        "swa_head_dim": size.head_dim + 2,
+        "swa_qk_nope_head_dim": size.head_dim // 2,
+        "swa_v_head_dim": 2,
+        "swa_rope_theta": 300.0,
+        "rope_theta": 7000.0,
+    }
+    del config["first_k_dense_replace"], config["rope_parameters"]
+    return config
+
+
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
     replace(family, lengths=SHORTER)
@@ -2273,6 +2349,7 @@ FAMILIES += tuple(
             targets=None,
         ),
         Family("hy_v4", "HYV4", hy_v4),
+        Family("dots3_note_text", "Dots3NoteText", dots3_note),
         Family(
             "minimax_m3_vl_text",
             "MiniMaxM3VLText",

@@ -166,13 +166,12 @@ def whisper(config: Any) -> Iterator[Place]:
     for i in range(config.decoder_layers):
         root = f"decoder.layers.{i}."
         yield Place(f"{root}self_attn", f"{root}self_attn_layer_norm")
-        yield Place(
-            f"{root}encoder_attn", f"{root}encoder_attn_layer_norm", keys="encoder.layer_norm"
-        )
+        cross = "cross_attention" if config.model_type == "nllb-moe" else "encoder_attn"
+        yield Place(f"{root}{cross}", f"{root}{cross}_layer_norm", keys="encoder.layer_norm")
 
 
-BEHIND = ("bart", "blenderbot-small", "marian", "plbart")  # norms behind each branch
-SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "pegasus", "speech_to_text")
+BEHIND = ("bart", "blenderbot-small", "fsmt", "marian", "plbart")  # norms behind each branch
+SEQ2SEQ = (*BEHIND, "blenderbot", "m2m_100", "mbart", "nllb-moe", "pegasus", "speech_to_text")
 SEQ2SEQ = (*SEQ2SEQ, "moonshine", "t5gemma")
 
 
@@ -181,7 +180,8 @@ def seq2seq(config: Any) -> Iterator[Place]:
     if config.model_type not in BEHIND:
         yield from whisper(config)
         return
-    first = {"blenderbot-small": "encoder", "marian": ""}.get(config.model_type, "encoder decoder")
+    first = {"blenderbot-small": "encoder", "fsmt": "", "marian": ""}
+    first = first.get(config.model_type, "encoder decoder")
     last = f"encoder.layers.{config.encoder_layers - 1}.final_layer_norm"
     for side in ("encoder", "decoder"):
         before = f"{side}.layernorm_embedding" if side in first else None
@@ -253,6 +253,7 @@ def albert(config: Any) -> Iterator[Place]:
 
 
 TWO_TOWERS = (
+    "altclip",
     "chinese_clip",
     "clip",
     "clipseg",
@@ -267,10 +268,12 @@ TWO_TOWERS = (
 def towers(config: Any) -> Iterator[Place]:
     """The text encoder's layers, then the image encoder's."""
     both = (("text_model", config.text_config), ("vision_model", config.vision_config))
-    if config.model_type == "chinese_clip":
-        before = "text_model.embeddings"
+    if config.model_type in ("altclip", "chinese_clip"):
+        alt = config.model_type == "altclip"
+        bert, layer = ("text_model.roberta", "layers") if alt else ("text_model", "layer")
+        before = f"{bert}.embeddings"
         for i in range(config.text_config.num_hidden_layers):
-            root = f"text_model.encoder.layer.{i}."
+            root = f"{bert}.encoder.{layer}.{i}."
             yield Place(f"{root}attention.self", f"{before}.LayerNorm")
             before = f"{root}output"
         both = both[1:]
@@ -356,6 +359,12 @@ PLACES = {
     "glm4v_text": NEIGHBOURS,
     "glm4": NEIGHBOURS,
     "glm_ocr_text": NEIGHBOURS,
+    "trocr": Places(
+        layers="decoder.layers",
+        norm="final_layer_norm",
+        behind=True,
+        first="decoder.layernorm_embedding",
+    ),
     "glm5_next_text": Places(mark="kv_b_proj"),
     "gpt2": GPT,
     "gpt_bigcode": GPT,
@@ -405,6 +414,7 @@ SOUND = Places(
 )
 PLACES |= {
     "beit": replace(VIT, base="beit"),
+    "internvl_vision": replace(VIT, layers="encoder.layer", base="internvl_vision"),
     "dinov3_vit": replace(VIT, layers="model.layer", norm="norm1", base="dinov3_vit"),
     "videomae": replace(
         VIT, layers="encoder.layer", attention="attention.attention", base="videomae"

@@ -27,6 +27,7 @@ from transformers import (
     Emu3TextModel,
     SiglipTextModel,
     Step3p7TextModel,
+    TrOCRForCausalLM,
 )
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
@@ -38,13 +39,15 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
-INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4")  # attention asks for a mask to pick from
-OWN = ("gpt_neox_japanese", "openai-gpt", "xglm")  # ask for no attention function
+# attention asks for a mask to pick from
+INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4")
+OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
 SOFTMAX = ("blip", "megatron-bert", "rembert", "wavlm")  # call softmax themselves
 BIASED = ("bloom", "mpnet", "mpt", "t5", "umt5")  # by positions
 BEHIND_PADDING = (
+    "altclip",
     "esm",
     "mpnet",
     "roberta",
@@ -56,6 +59,7 @@ UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
     "siglip_text_model": SiglipTextModel,
     "step3p5": Step3p7TextModel,
+    "trocr": TrOCRForCausalLM,
 }  # to AutoModel
 LAST = slice(None, -1), slice(-1, None)  # keys, and a query that is none of them
 RAW_SCALE = 1000.0  # raw states are this many times larger than needed, so that ε does not matter
@@ -134,7 +138,7 @@ def _record_xglm(module: Any, config: Any) -> Callable[..., Any]:
     """Around a forward pass that multiplies queries by keys itself, as its first `bmm`."""
     own, product = module.forward, torch.bmm
 
-    def record(states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
+    def record(hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
         seen: list[tuple[Tensor, Tensor]] = []
 
         def keep(first: Tensor, second: Tensor) -> Tensor:
@@ -142,12 +146,40 @@ def _record_xglm(module: Any, config: Any) -> Callable[..., Any]:
             return product(first, second)
 
         with mock.patch.object(torch, "bmm", keep):
-            found = own(states, attention_mask=attention_mask, **kwargs)
+            found = own(hidden_states, attention_mask=attention_mask, **kwargs)
         if config._attn_implementation == "recorded":
-            batch = states.shape[0]
+            batch = hidden_states.shape[0]
             query, key = (x.unflatten(0, (batch, -1)) for x in seen[0])
             call = {"query": query, "key": key.transpose(2, 3), "scaling": 1.0}
             _calls.append(call | {"mask": attention_mask})
+        return found
+
+    return record
+
+
+def _record_fsmt(module: Any) -> Callable[..., Any]:
+    """Around a forward pass with time in front, which multiplies queries by keys itself."""
+    own, product = module.forward, torch.bmm
+
+    def record(states: Tensor | None = None, attention_mask: Any = None, **kwargs: Any) -> Any:
+        if states is not None:
+            keys = kwargs.pop("key_value_states", states)
+            kwargs = {"query": states.transpose(0, 1), "key": keys.transpose(0, 1)}
+            kwargs |= {"attn_mask": attention_mask}
+        seen: list[tuple[Tensor, Tensor]] = []
+
+        def keep(first: Tensor, second: Tensor) -> Tensor:
+            seen.append((first, second))
+            return product(first, second)
+
+        with mock.patch.object(torch, "bmm", keep):
+            found = own(**kwargs | {"output_attentions": True})
+        query, key = (x.unflatten(0, (-1, module.num_heads)) for x in seen[0])
+        call = {"query": query, "key": key.transpose(2, 3), "scaling": 1.0}
+        mask = kwargs.get("attn_mask")
+        _calls.append(
+            call | {"mask": None if mask is None else mask.expand(1, 1, *mask.shape[-2:])}
+        )
         return found
 
     return record
@@ -182,6 +214,8 @@ class Real:
         config = AutoConfig.from_pretrained(folder)
         if config.model_type == "dbrx" and config.attn_config.clip_qkv is None:
             config.attn_config.clip_qkv = math.inf  # its code cannot run without a limit
+        if config.model_type == "dots3_note_text":  # sizes beside those of single layers
+            config.allow_global_per_layer_attribute_access = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kind = UNKNOWN.get(config.model_type, AutoModel)
@@ -196,9 +230,11 @@ class Real:
                 module = self.attention(layer)
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
+        for layer in range(self.layers) if config.model_type == "fsmt" else ():
+            self.attention(layer).forward = _record_fsmt(self.attention(layer))
         for layer in range(self.layers) if config.model_type in OWN else ():
             module = self.attention(layer)
-            if config.model_type == "xglm":
+            if config.model_type in ("trocr", "xglm"):
                 module.forward = _record_xglm(module, model.config)
                 continue
             module.own, module._attn = module._attn, _record_own(module, config.model_type)
@@ -252,7 +288,7 @@ class Real:
 
     def heads_in(self, layer: int) -> int:
         """Query heads of one layer."""
-        if self.kind == "step3p5":
+        if self.kind in ("dots3_note_text", "step3p5"):
             return int(self.config.per_layer_config[layer].num_attention_heads)
         listed = getattr(self.config, "num_attention_heads_per_layer", None)
         return listed[layer] if listed else self.heads
@@ -316,12 +352,12 @@ class Real:
         if positions is None or (self.positional and not both):
             return None
         behind = self.kind in BEHIND_PADDING
-        return int(positions) - (self.config.pad_token_id + 1 if behind else 0)
+        return int(positions) - (self.sizes.pad_token_id + 1 if behind else 0)
 
     def pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Which coordinates of a head turn together: first ones, second ones, those left alone."""
         if hasattr(self.config, "qk_nope_head_dim"):
-            return self._latent_pairs()
+            return self._latent_pairs(layer)
         size = getattr(self.attention(layer), "head_dim", None) or self.width // self.heads
         rope = getattr(self.sizes, "rope_parameters", None) or {}
         kinds = getattr(self.config, "layer_types", None)
@@ -340,8 +376,11 @@ class Real:
             return 2 * half, 2 * half + 1, torch.arange(turned, size)
         return half, half + turned // 2, torch.arange(turned, size)
 
-    def _latent_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
-        still, turned = self.config.qk_nope_head_dim, self.config.qk_rope_head_dim
+    def _latent_pairs(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        config = self.config
+        if self.kind == "dots3_note_text":
+            config = config.per_layer_config[layer]
+        still, turned = config.qk_nope_head_dim, config.qk_rope_head_dim
         j = torch.arange(turned // 2)
         # deepseek_v2 hands over neighbours, the others halves, whatever the file holds
         if self.kind == "deepseek_v2":
@@ -527,7 +566,7 @@ class Real:
             kwargs["layer_idx"] = layer
         if self.kind == "gpt_neox_japanese":
             kwargs["position_ids"] = None
-        if self.kind == "openai-gpt":
+        if self.kind in ("openai-gpt", "trocr"):
             kwargs["output_attentions"] = True
         if self.kind == "glm5_next_text":  # it masks by itself, and asks which tokens are padding
             kwargs["attention_mask"] = torch.ones(states.shape[:2], dtype=torch.bool)
@@ -632,7 +671,7 @@ class Real:
             return [None] * self.layers  # the last query sees all
         with torch.no_grad(), self._recording(recorded=True):
             # some models take no embeddings, or not these alone
-            by_ids = self.kind in ("clip_text_model", "esmc", "siglip_text_model")
+            by_ids = self.kind in ("clip_text_model", "esmc", "siglip_text_model", "trocr")
             if by_ids or hasattr(self.config, "vocab_size_per_layer_input"):
                 self.model(input_ids=torch.ones(1, n, dtype=torch.long))
             else:
@@ -664,6 +703,13 @@ class Real:
         """The encoder's, then the decoder's and those of what reads the encoder."""
         states = torch.ones(1, n, self.width, dtype=self.dtype)
         with torch.no_grad(), self._recording(recorded=True):
+            if self.kind == "fsmt":  # it hides nothing where it keeps keys
+                ids = torch.full((1, n), 3)
+                with self._precision():
+                    self.model(input_ids=ids, decoder_input_ids=ids, use_cache=False)
+                found = [call["mask"] for call in _calls]
+                _calls.clear()
+                return found
             if self.kind == "speech_to_text":  # it takes no embeddings, and every fourth frame
                 sound = states.new_ones(1, 4 * n, self.config.input_feat_per_channel)
                 self.model.encoder(sound)
@@ -701,7 +747,7 @@ def held(model: Any) -> Any:
         if model.config.model_type in ("granite_docling", "idefics3")
         else "language_model"
     )
-    return getattr(model, name, model)
+    return getattr(model, "model" if model.config.model_type == "trocr" else name, model)
 
 
 @dataclass

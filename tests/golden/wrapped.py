@@ -59,6 +59,10 @@ ODD = ("kimi_k25", "qianfan_ocr")
 CLIP = {"vision_config": {"model_type": "clip_vision_model"}}
 TOWERS: dict[str, dict[str, Any]] = {
     "aya_vision": {"vision_config": {"num_attention_heads": 16}},
+    "dots3_note": {
+        "vision_config": {"adapter_out_dim": SCALES["tiny"].hidden, "pyramid_num_routed": [-1]},
+        "audio_config": {"adapter_out_dim": SCALES["tiny"].hidden},
+    },
     "emu3": {"vocabulary_map": {"<image>": 3}},
     "fast_vlm": CLIP,
     "fun_asr_nano": {
@@ -156,6 +160,13 @@ def beside(names: list[str], stem: str) -> list[str]:
     return sorted({".".join(re.sub(r"\.\d+\.", ".*.", n).split(".")[:4]) for n in others})
 
 
+def sizes_of(model_type: str, keys: Any) -> list[int]:
+    """What a class takes where its config is silent, whatever some layers have for themselves."""
+    config = AutoConfig.for_model(model_type)
+    config.allow_global_per_layer_attribute_access = True
+    return [getattr(config, key) for key in keys]
+
+
 def main() -> None:
     found, failed = {}, {}
     for model_type in sorted(WRAPPERS):
@@ -163,10 +174,7 @@ def main() -> None:
             found[model_type] = record(model_type)
         except Exception as error:  # whatever its class does not like
             failed[model_type] = f"{type(error).__name__}: {error}".replace("\n", " ")
-    sizes = {
-        name: [getattr(AutoConfig.for_model(name), key) for key in own]
-        for name, own in SIZES.items()
-    }
+    sizes = {name: sizes_of(name, own) for name, own in SIZES.items()}
     lines = ",\n".join(f"{json.dumps(n)}:{json.dumps(v)}" for n, v in found.items())
     OUT.write_text(f'{{"sizes":{json.dumps(sizes)},\n"wrapped":{{\n{lines}\n}}}}\n')
     for name, why in failed.items():

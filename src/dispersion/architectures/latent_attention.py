@@ -19,7 +19,7 @@ from dispersion.coupled_keys import CoupledKeys, States
 from dispersion.head import ONE, Head
 from dispersion.latent import best_share, joint_ball
 from dispersion.latent_witness import inner_head, small_states
-from dispersion.norms import projection_ball
+from dispersion.norms import projection_ball, qk_norm_ball
 from dispersion.rows import scaled_rows
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class LatentAttention(Attention):
         latent: tensor W_kva of shape [rank + rotated, width].
         latent_bias, latent_gain: its bias or None, and the gain of the norm of its first rows.
         query_latent, query_latent_bias, query_latent_gain: the same for queries, or None.
+        turned_gain: gain of a norm behind the part of keys that turns, or None for no norm.
         key_factor: encloses a factor of the unrotated part of keys. One of queries, all of whose
             coordinates it multiplies, is in `scale`.
     """
@@ -61,6 +62,7 @@ class LatentAttention(Attention):
     query_latent: str = ""
     query_latent_bias: str | None = None
     query_latent_gain: str = ""
+    turned_gain: str | None = None
     key_factor: Enclosure = ONE
 
     @property
@@ -78,6 +80,8 @@ class LatentAttention(Attention):
         }
         if self.latent_bias is not None:
             shapes[self.latent_bias] = (rows,)
+        if self.turned_gain is not None:
+            shapes[self.turned_gain] = (self.rotated,)
         if self.query_rank is not None:
             shapes[self.query_latent] = (self.query_rank, self.width)
             shapes[self.query_latent_gain] = (self.query_rank,)
@@ -116,22 +120,32 @@ class LatentAttention(Attention):
             bias=None if bias is None else bias[self.rank :],
         )
         latent_gain = need(self.latent_gain)
-        states = States(
-            projection_ball(
-                latent[: self.rank],
-                norm="rms",
-                gain=gain,
-                bias=None if bias is None else bias[: self.rank],
-            ),
-            turned,
-            self.eps,
+        # Behind a norm of its own the rotated part is no linear image of the state.
+        if self.turned_gain is not None:
+            turned = qk_norm_ball(
+                need(self.turned_gain), kind="rms", head_dim=self.rotated, cap="RMSNorm of keys"
+            )
+        states = (
+            None
+            if self.turned_gain is not None
+            else States(
+                projection_ball(
+                    latent[: self.rank],
+                    norm="rms",
+                    gain=gain,
+                    bias=None if bias is None else bias[: self.rank],
+                ),
+                turned,
+                self.eps,
+            )
         )
         queries = queries_gain = queries_bias = None
         if self.query_rank is not None:
             queries, queries_gain = need(self.query_latent), need(self.query_latent_gain)
             queries_bias = read(self.query_latent_bias)
         small = None
-        if queries is not None and queries_bias is None and bias is None:
+        linear = self.turned_gain is None
+        if linear and queries is not None and queries_bias is None and bias is None:
             small = small_states(
                 (queries, latent[: self.rank]),
                 gain=gain,
@@ -174,8 +188,9 @@ class LatentAttention(Attention):
                     scale=self.scale,
                     rotary=self.rotary,
                     causal=self.causal,
+                    window=self.window,
                     growth=self.growth,
                     inner=inner,
-                    coupled=CoupledKeys(plain, states),
+                    coupled=None if states is None else CoupledKeys(plain, states),
                 ),
             )

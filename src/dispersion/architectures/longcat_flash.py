@@ -56,7 +56,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
         raise UnsupportedError(msg)
     width = integer(config, "hidden_size")
     ranks = integer(config, "q_lora_rank"), integer(config, "kv_lora_rank")
-    query_factor, key_factor = (_root_of_quotient(width, rank) for rank in ranks)
+    query_factor, key_factor = (root_of_quotient(width, rank) for rank in ranks)
     one = layer_of(Latent(theta=1e7), config)
     prefix = replace(NAMES, module="self_attn.0").find_prefix(checkpoint, range(layers))
     NAMES.check_layers(checkpoint, prefix, layers, "num_layers")
@@ -88,7 +88,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     )
 
 
-def _root_of_quotient(width: int, rank: int) -> Enclosure:
+def root_of_quotient(width: int, rank: int) -> Enclosure:
     """Enclose √(width / rank) and the float64 number that models multiply with."""
     return quotient(inverse_root(rank), inverse_root(width))
 

@@ -7,7 +7,7 @@ the norm behind the decoder's own attention and its keys from the encoder's last
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dispersion.architectures import ledger, whisper
@@ -54,32 +54,38 @@ class Rules:
         table_before: rows in front of the first position's in tables of learned positions; None
             where sines say positions.
         positions: the most positions where the config does not say; None where there is no most.
+        cross: what cross-attention is called.
+        inside: patterns of further names within a layer → why they are skipped.
     """
 
     before: bool
     embedding_norm: tuple[str, ...] = ()
     table_before: int | None = None
     positions: int | None = None
+    cross: str = CROSS
+    inside: Mapping[str, str] = field(default_factory=dict)
 
     def naming(self, side: str, *, alone: bool) -> Naming:
         """The names in one stack; a decoder that is `alone` has no encoder in its file."""
         naming = whisper.ENCODER if side == "encoder" else whisper.DECODER
-        inside = dict(naming.inside)
+        inside = {k.replace(CROSS, self.cross): why for k, why in naming.inside.items()}
+        inside |= self.inside
         if not self.before:
             inside |= {
                 rf"self_attn_layer_norm{_NORM}": ledger.UNASKED,
-                rf"{CROSS}_layer_norm{_NORM}": ledger.AFTER,
+                rf"{self.cross}_layer_norm{_NORM}": ledger.AFTER,
                 rf"final_layer_norm{_NORM}": ledger.UNASKED,
             }
         outside = {rf"{side}\.{pattern}": why for pattern, why in _OUTSIDE.items()}
         if side == "decoder":
             outside |= _REST
-        naming = replace(naming, inside=inside, outside=outside)
+        near = tuple(name.replace(CROSS, self.cross) for name in naming.near)
+        naming = replace(naming, near=near, inside=inside, outside=outside)
         if not alone:
             return naming
-        unread = {rf"{CROSS}_layer_norm{_NORM}": ledger.UNASKED}
+        unread = {rf"{self.cross}_layer_norm{_NORM}": ledger.UNASKED}
         why = "cross-attention: its keys come from another model"
-        return replace(naming, inside=inside | unread, refused={rf"{CROSS}\..+": why})
+        return replace(naming, inside=inside | unread, refused={rf"{self.cross}\..+": why})
 
     def family(
         self, name: str, classes: tuple[str, ...], notes: str, *, types: tuple[str, ...] = ()
@@ -220,10 +226,10 @@ def _self_attention(rules: Rules, checkpoint: Checkpoint, stack: Stack, layer: i
 def _cross_attention(
     rules: Rules, checkpoint: Checkpoint, stack: Stack, layer: int, encoder: Stack
 ) -> Attention:
-    own = CROSS if rules.before else "self_attn"
+    own = rules.cross if rules.before else "self_attn"
     end = "layer_norm" if rules.before else f"layers.{encoder.layers - 1}.final_layer_norm"
     return Attention(
-        **_sides(checkpoint, stack, stack.name(f"layers.{layer}.{CROSS}")),
+        **_sides(checkpoint, stack, stack.name(f"layers.{layer}.{rules.cross}")),
         layer=layer,
         input_norm=_norm(stack.name(f"layers.{layer}.{own}_layer_norm")),
         key_input=_norm(encoder.name(end)),

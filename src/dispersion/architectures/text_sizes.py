@@ -11,6 +11,7 @@ _CLASSES = {
     "cohere": (8192, 40, 64),
     "cohere2": (8192, 40, 64),
     "deepseek_v3": (7168, 61, 128),
+    "dots3_note_text": (5120, 46, 128),
     "emu3_text_model": (4096, 32, 32),
     "ernie4_5": (1024, 18, 16),
     "ernie4_5_moe": (2560, 28, 20),

@@ -72,6 +72,11 @@ class Tower:
         quantised = whole.get("quantization_config")
         return {**self.absent, **own, "quantization_config": quantised}
 
+    def varied(self, part: Checkpoint) -> Blocks:
+        """The blocks that the tower's own config asks for."""
+        vary = self.rules.vary
+        return self.rules if vary is None else vary(part.config, self.rules)
+
     def part(self, checkpoint: Checkpoint) -> Checkpoint:
         """The tower's tensors with its config, as if they were a checkpoint of their own.
 
@@ -109,7 +114,9 @@ def _joined(
     name: str, towers: tuple[Tower, ...], checkpoint: Checkpoint, asked: frozenset[int] | None
 ) -> Plan:
     parts = [tower.part(checkpoint) for tower in towers]
-    readers = [BlocksReader(tower.rules, part) for tower, part in zip(towers, parts, strict=True)]
+    readers = [
+        BlocksReader(tower.varied(part), part) for tower, part in zip(towers, parts, strict=True)
+    ]
     check_asked(asked, max(reader.layers for reader in readers))
     plans: dict[str, Plan] = {}
     skipped: list[Skipped] = []

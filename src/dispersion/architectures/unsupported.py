@@ -27,7 +27,6 @@ WITHOUT = "it has no softmax attention"
 GATED = "a gate that depends on what it reads stands between the norm and attention"
 SUMMED = "some of its keys are sums over several tokens"
 LEARNED = "each head has learned numbers by which its queries grow with the position"
-NORMED = "a norm stands behind the part of latent keys that turns, which is not described"
 SEVERAL = "its file holds several models for audio, which are not told apart"
 OWN = "its modelling code is no part of transformers but comes with its files"
 
@@ -56,7 +55,6 @@ _GROUPS: dict[str, str] = {
     GATED: "axk2 qwen4_exp_text",
     SUMMED: "deepseek_v4",
     LEARNED: "mistral_large4 mistral_large4_text",
-    NORMED: "dots3_note dots3_note_text",
     SEVERAL: "bark csm moshi musicgen musicgen_melody",
     OWN: "aquila baichuan bailing_moe chatglm deepseek dream internlm internlm2 llada minicpm "
     "mixformer-sequential orion qwen telechat xverse",

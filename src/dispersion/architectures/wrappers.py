@@ -129,6 +129,7 @@ WRAPPERS: dict[str, Wrapper] = {
         "qwen2_vl qwen2_5_vl",
         Wrapper("qwen2_vl_text", fixed=True, flat=True, roots=BARE),
     ),
+    "dots3_note": Wrapper("dots3_note_text", fixed=True, flat=True, roots=BARE),
     "emu3": Wrapper("emu3_text_model", fixed=True, roots=TEXT_MODEL),
     "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", fixed=True, roots=BARE),
     "exaone4_5": Wrapper("exaone4", aliases={"exaone4_5_text": "exaone4"}),
