@@ -17,6 +17,17 @@ _ENCODER = {
     "hidden_size": "d_model",
     "num_hidden_layers": "encoder_layers",
 }
+_GPT = {
+    "num_attention_heads": "n_head",
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "max_position_embeddings": "n_positions",
+}
+_PLURAL = {
+    "num_attention_heads": "n_heads",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layers",
+}
 ALIASES: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(
         (
@@ -31,12 +42,17 @@ ALIASES: Mapping[str, Mapping[str, str]] = {
         ),
         _ENCODER,
     ),
+    **dict.fromkeys(("codegen", "ctrl", "gpt2", "gpt_bigcode", "gptj", "openai_gpt"), _GPT),
     "bloom": {"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+    "dbrx": _PLURAL | {"max_position_embeddings": "max_seq_len"},
+    "distilbert": _PLURAL | {"hidden_size": "dim"},
+    "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     "moonshine": {
         "num_attention_heads": "decoder_num_attention_heads",
         "num_key_value_heads": "decoder_num_key_value_heads",
         "num_hidden_layers": "decoder_num_hidden_layers",
     },
+    "mpt": _PLURAL,
     "recurrent_gemma": {"sliding_window": "attention_window_size"},
     "t5": {
         "num_attention_heads": "num_heads",
