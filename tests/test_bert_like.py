@@ -104,6 +104,11 @@ def test_every_layer_of_mpnet_adds_the_one_table():
     mechanism_checks.check_all("mpnet")
 
 
+def test_layoutlmv3_has_no_decoder():
+    for layer in changed("layoutlmv3", {"is_decoder": True}).layers:
+        assert not any(head.causal for _, _, head in layer.heads())
+
+
 def test_biases_of_layoutlmv3_lie_within_its_tables():
     """Rows as its code adds them: by order, from left to right and from top to bottom."""
     checkpoint = open_checkpoint(DATA / "layoutlmv3")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispersion import coupled, coupled_keys, coupled_search
+from dispersion import coupled, coupled_keys, coupled_search, scaling
 from dispersion.coupled_forms import Forms, centred, halves
 from dispersion.coupled_keys import Cell, CoupledKeys, States
 from dispersion.coupled_offsets import CoupledPairs
@@ -364,6 +364,13 @@ def test_keys_far_smaller_than_queries_are_bounded():
     head = replace(head, query=query, coupled=tiny)
     plain = spread_bound(replace(head, coupled=None)).spread
     assert 0 < spread_bound(head).spread <= plain
+
+
+def test_a_diagonal_that_rounds_below_0_starts_a_search():
+    """As Gram matrices of rank 1 in a balanced basis do."""
+    query, key = np.diag([1.0, -1e-8, 0.5]), np.diag([1.0, 0.5, 1e-18])
+    found = scaling.minimise(query, key, None, None, np.arange(3))
+    assert np.all(np.isfinite(found.scales))
 
 
 def test_row_errors_cover_what_is_rounded():

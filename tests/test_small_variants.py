@@ -180,6 +180,7 @@ def test_rope_parameters_without_a_base_turn_by_the_base_of_their_class(name, ba
 
 def test_muse_spark_has_another_base_without_rope_parameters():
     assert base_of("muse_spark_text", ["rope_parameters"]) == pytest.approx(5e5)
+    assert base_of("muse_spark_text", rope_parameters={}) == pytest.approx(1e4)
 
 
 def test_phi3_was_trained_on_the_length_beside_its_rope_parameters():

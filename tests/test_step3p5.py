@@ -130,3 +130,8 @@ def test_heads_must_share_their_keys_evenly():
     assert facts(made(HUB | changes, drop=drop)) == facts(made())
     with pytest.raises(CheckpointError, match="query heads of every layer"):
         made(HUB | changes | {"num_attention_groups": 2}, drop=drop)
+
+
+def test_a_share_beside_the_layer_types_is_refused():
+    with pytest.raises(UnsupportedError, match="partial_rotary_factor"):
+        made({"partial_rotary_factor": 0.5})

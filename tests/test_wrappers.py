@@ -278,12 +278,13 @@ def test_tokens_of_a_prompt_of_paligemma_see_each_other_both_ways():
     assert {head.causal for head in heads(plan(from_arrays(*wrapped("llava"))))} == {True}
 
 
-def test_layers_with_a_window_are_refused_where_a_prompt_sees_beyond_it():
+@pytest.mark.parametrize("said", [{}, {"use_bidirectional_attention": True}])
+def test_layers_with_a_window_are_refused_where_a_prompt_sees_beyond_it(said):
     checkpoint = open_checkpoint(DATA / "gemma2")
     arrays = {
         n.replace("model.", "language_model.model."): checkpoint.read(n) for n in checkpoint.names
     }
-    config = {"model_type": "paligemma", "text_config": checkpoint.config}
+    config = {"model_type": "paligemma", "text_config": checkpoint.config | said}
     found = plan(from_arrays(arrays, config))
     assert [(r.name, "beyond the window" in r.reason) for r in found.refused] == [
         ("language_model.model.layers.0.self_attn", True)

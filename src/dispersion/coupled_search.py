@@ -92,7 +92,7 @@ class Search:
 
         """
         energy = [
-            np.bincount(self._groups, weights=np.diag(gram)) + 1e-300
+            np.maximum(np.bincount(self._groups, weights=np.diag(gram)), 1e-300)
             for gram in (self._query_gram, self._key_gram)
         ]
         # Not the logarithm of a quotient, which overflows where one side hardly has any.

@@ -285,7 +285,7 @@ def _parameters(
     else:
         # Sliding layers of such families keep the plain rotation when full layers are scaled.
         found = {} if local else dict(scaling or stated)
-        if found and rule.theta_within is not None:
+        if config.get("rope_parameters") is not None and rule.theta_within is not None:
             theta = rule.theta_within
         stated_theta = config.get(rule.local_key or "rope_theta" if local else "rope_theta")
         theta = theta if stated_theta is None else stated_theta

@@ -67,7 +67,11 @@ def minimise(
     precise = len(groups) <= SMALL
     dtype = np.float64 if precise else np.float32
     sides = [Side(g, o, dtype) for g, o in ((query, query_offset), (key, key_offset))]
-    energy = [np.bincount(groups, weights=side.diagonal) for side in sides]
+    # Rounding may leave a diagonal of a changed basis below 0.
+    energy = [
+        np.maximum(np.bincount(groups, weights=side.diagonal), _RIDGE / len(groups))
+        for side in sides
+    ]
     start = 0.25 * np.log(energy[0] / energy[1])
     if rough and not precise:
         return _walked(sides, start, groups)

@@ -34,6 +34,7 @@ FAMILY = replace(
     first_norm=None,
     table=None,  # patches come behind its positions
     tokens=None,
+    causal=False,  # its code has no decoder
     biased=biased,
     vary=megatron_bert.vary,
     outside={

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dispersion.architectures.aliases import with_own_keys
 from dispersion.architectures.plans import Family, FamilyInfo, Plan
 from dispersion.architectures.quantised import refuse_methods, refuse_nested_methods
 from dispersion.architectures.towers import inner_type, language_model, with_the_rest
@@ -231,8 +232,8 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
     wrapper = WRAPPERS.get(checkpoint.config.get("model_type", ""))
     if wrapper is None:
         refuse_methods(checkpoint)
-        return family.read(checkpoint, layers)
-    inner = language_model(checkpoint, wrapper)
+        return family.read(with_own_keys(checkpoint, family.name), layers)
+    inner = with_own_keys(language_model(checkpoint, wrapper), family.name)
     refuse_nested_methods(checkpoint, inner)
     return with_the_rest(family.read(inner, layers), checkpoint, inner, wrapper)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Config = Mapping[str, Any]
 
 OTHER = "attention_other_setting"
+PARTIAL = "partial_rotary_factor"
 
 
 def _sizes(config: Config, sizes: Sizes, layer: int, kind: LayerKind) -> Sizes:
@@ -92,6 +93,13 @@ RULES = Decoder(
 def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
     """Read configs of either dialect."""
     config = dict(checkpoint.config)
+    if config.get(PARTIAL) not in (None, 1):
+        # It would hold for the layer types that state no share of their own.
+        msg = (
+            f"{PARTIAL} in config.json must stand under the layer types of rope_parameters. "
+            f"Got {shown(repr(config[PARTIAL]))} beside them: not supported."
+        )
+        raise UnsupportedError(msg)
     count = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
     further = integer(config, "num_nextn_predict_layers", 0, minimum=0)
     for key in ("layer_types", "rope_theta", "partial_rotary_factors"):

@@ -88,6 +88,8 @@ def language_model(checkpoint: Checkpoint, wrapper: Wrapper) -> Checkpoint:
     kind = inner_type(config, wrapper)
     nested = {**SIZES.get(kind, {}), **wrapper.absent, **_inner(config, wrapper)}
     nested["model_type"] = kind
+    if wrapper.both_ways:
+        nested.pop("use_bidirectional_attention", None)  # files of newer versions state it
     if not nested.get("quantization_config"):
         nested["quantization_config"] = config.get("quantization_config")
     root = _root(checkpoint, wrapper)
