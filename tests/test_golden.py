@@ -67,6 +67,11 @@ def rows(name, offsets):
             yield n, h, certified[h["layer"], h["head"]]
 
 
+def together(names):
+    """Names whose tests run in one process each, where there are several: audits are kept there."""
+    return [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
+
+
 def rotated(name):
     return "free_phase" in record(name)["heads"][0]
 
@@ -100,7 +105,7 @@ def test_every_family_has_a_golden_checkpoint():
 
 
 @pytest.mark.parametrize("offsets", ["free", "exact"])
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", together(GOLDEN))
 def test_no_certificate_lies_below_what_ascent_reached(name, offsets):
     for n, recorded, certified in rows(name, offsets):
         reached = recorded["spread"][str(n)]
@@ -108,7 +113,7 @@ def test_no_certificate_lies_below_what_ascent_reached(name, offsets):
         assert certified.paper_spread >= reached * (1 - ROUNDING), (n, recorded)
 
 
-@pytest.mark.parametrize("name", [n for n in REACHED if not rotated(n)])
+@pytest.mark.parametrize("name", together([n for n in REACHED if not rotated(n)]))
 def test_without_rotation_the_bound_is_attained(name):
     # Behind a norm, what a QK norm sees is not so large that its ε is nothing.
     most = 1.02 if name == "internvl_vision" else 1.0001
@@ -117,7 +122,7 @@ def test_without_rotation_the_bound_is_attained(name):
         assert certified.spread.upper <= most * certified.spread.lower, (n, recorded)
 
 
-@pytest.mark.parametrize("name", [n for n in REACHED if rotated(n)])
+@pytest.mark.parametrize("name", together([n for n in REACHED if rotated(n)]))
 def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
     most = 1.0001 if gain_only(name) else 1.02
     if config(name)["model_type"] in ("olmoe", "minimax_m2"):
@@ -130,7 +135,7 @@ def test_with_rotation_the_bound_is_near_the_supremum_over_free_phases(name):
         assert certified.spread.upper <= most * recorded["free_phase"], (n, recorded)
 
 
-@pytest.mark.parametrize("name", [n for n in REACHED if rotated(n)])
+@pytest.mark.parametrize("name", together([n for n in REACHED if rotated(n)]))
 def test_exact_offsets_are_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
         turns = rotations(name)[certified.module, certified.layer] is not None
@@ -141,13 +146,13 @@ def test_exact_offsets_are_near_what_ascent_reached(name):
         assert certified.spread.upper <= most * reached, (n, recorded)
 
 
-@pytest.mark.parametrize("name", SILENT)
+@pytest.mark.parametrize("name", together(SILENT))
 def test_where_no_direction_is_known_to_be_reached_nothing_is_witnessed(name):
     for n, recorded, certified in rows(name, "exact"):
         assert certified.spread.lower == 0.0 < recorded["spread"][str(n)]
 
 
-@pytest.mark.parametrize("name", [n for n in REACHED if n not in SILENT])
+@pytest.mark.parametrize("name", together([n for n in REACHED if n not in SILENT]))
 def test_witnesses_come_near_what_ascent_reached(name):
     for n, recorded, certified in rows(name, "exact"):
         # Not equal: key biases, and norms under QK norm, are not searched to the end.
@@ -157,7 +162,7 @@ def test_witnesses_come_near_what_ascent_reached(name):
         assert certified.spread.lower >= least * recorded["spread"][str(n)], (n, recorded)
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", together(GOLDEN))
 def test_recorded_contexts_stay_below_the_ceilings(name):
     n = min(audited(name, "free"))
     certified = by_place(name, audited(name, "exact")[n].heads)
@@ -174,7 +179,7 @@ def test_recorded_contexts_stay_below_the_ceilings(name):
         assert head.results[0].verdict is expected
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", together(GOLDEN))
 def test_nothing_is_refused_and_every_head_is_answered(name):
     heads = {(h["layer"], h["head"]) for h in record(name)["heads"]}
     unbounded = {layer for each, layer in UNBOUNDED if each == name}
@@ -191,7 +196,7 @@ def test_nothing_is_refused_and_every_head_is_answered(name):
         assert all(s.reason for s in found.skipped)
 
 
-@pytest.mark.parametrize("name", REACHED)
+@pytest.mark.parametrize("name", together(REACHED))
 def test_windows_are_those_of_the_real_masks(name):
     shapes = record(name)["lengths"]
     for n, _, certified in rows(name, "free"):
@@ -209,7 +214,8 @@ def test_windows_are_those_of_the_real_masks(name):
 
 
 def test_what_is_peculiar_to_a_family_is_said():
-    caps = {name: {h.cap for h in audited(name, "free")[8].heads} for name in GOLDEN}
+    names = ("bert", "gemma2", "gemma3_text", "gpt2", "olmo2", "qwen3")
+    caps = {name: {h.cap for h in audited(name, "free")[8].heads} for name in names}
     assert caps["gemma2"] == {"input RMSNorm, soft cap 15"}
     assert caps["gemma3_text"] == caps["qwen3"] == {"headwise QK norm"}  # its soft cap is not used
     assert caps["olmo2"] == {"layerwise QK norm"}
@@ -234,7 +240,7 @@ def check_witnesses(monkeypatch):
 
 
 @pytest.mark.filterwarnings("default")  # of torch and transformers, not of this package
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", together(GOLDEN))
 def test_the_real_module_reproduces_every_witness(name, check_witnesses):
     results = check_witnesses.replayed(DATA / name)
     assert [line for r in results for line in r.failures()] == []
