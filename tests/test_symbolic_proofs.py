@@ -253,8 +253,9 @@ PLANTED = [
 @pytest.mark.parametrize(("name", "where", "wrong"), PLANTED, ids=[p[0] for p in PLANTED])
 def test_a_wrong_formula_breaks_the_derivation_of_its_theorem(name, where, wrong, monkeypatch):
     file = f"dispersion.proofs.{FILES[where][0]}"
-    monkeypatch.setattr(symbolic, name, wrong)
+    # Before the formula is wrong: other tests of this process see the module that is loaded here.
     module = importlib.import_module(file)
+    monkeypatch.setattr(symbolic, name, wrong)
     fresh = {"__name__": file}
     exec(compile(inspect.getsource(module), file, "exec"), fresh)
     verdicts = [done.verdict for done in fresh["THEOREM"].run()]
