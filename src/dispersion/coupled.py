@@ -31,7 +31,9 @@ _FOUND: WeakKeyDictionary[CoupledKeys, tuple[Search, tuple[Interval, ...]]] = We
 
 
 def coupled_norm(head: Head, plain: float) -> float:
-    """Upper bound on max |⟨R q, R′ k⟩| over queries, keys and all rotations. **Upper.**
+    """Upper bound on max |⟨R q, R′ k⟩| over queries, keys and all rotations (T10). **Upper.**
+
+    Before the logit scale and any soft cap. Source: the statement in coupled_keys.py.
 
     Args:
         head: a head with `coupled` keys.

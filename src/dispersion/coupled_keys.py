@@ -46,8 +46,10 @@ class States:
     """How the hidden states of a layer reach the rotated part of keys and their latent.
 
     Attributes:
-        latent: the image y of the latent before its norm, with its bias as offset.
-        turned: the rotated part of keys. Both read the same ball of hidden states.
+        latent: the image y of the latent before its norm, matrix of shape (rank, width), its bias
+            as offset.
+        turned: the rotated part of keys, matrix of shape (rotated, width). Both read the same ball
+            of hidden states.
         eps: ε of the latent's norm.
 
     """

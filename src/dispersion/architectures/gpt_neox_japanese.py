@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks
+from dispersion.architectures.gpt_neox import NAMING
 from dispersion.architectures.layouts import grouped
 from dispersion.architectures.rotations import rope
 from dispersion.config import positive
@@ -26,26 +27,15 @@ def _rotation(config: Mapping[str, Any], layer_type: str, head_dim: int) -> Rota
 
 
 FAMILY = Blocks(
-    stack="layers",
-    module="attention",
-    norm="input_layernorm",
+    stack=NAMING.stack,
+    module=NAMING.module,
+    norm=NAMING.near[0],
     sides=("query_key_value",),
     layout=grouped,
     bias=False,
     eps_key="layer_norm_eps",
     rotation=_rotation,
     tokens="embed_in.weight",
-    inside={
-        r"attention\.dense\.weight|attention\.dense_bias": ledger.VALUE,
-        r"attention\.(bias|masked_bias)": ledger.MASK,
-        r"attention\.rotary_emb\.inv_freq": ledger.FREQUENCIES,
-        r"mlp\..+": ledger.FEED_FORWARD,
-        r"post_attention_layernorm\.(weight|bias)": ledger.AFTER,
-    },
-    outside={
-        r"embed_in\.weight": ledger.EMBEDDING,
-        r"final_layer_norm\.(weight|bias)": ledger.FINAL_NORM,
-        r"(.+\.)?(embed_out|lm_head)\..+": ledger.HEAD,
-        r"rotary_emb\.inv_freq": ledger.FREQUENCIES,
-    },
+    inside={**NAMING.inside, r"attention\.dense_bias": ledger.VALUE},
+    outside=NAMING.outside,
 ).family("gpt_neox_japanese", "GPTNeoXJapanese", "LayerNorm, projections fused head by head, RoPE")

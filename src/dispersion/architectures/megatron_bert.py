@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dispersion.architectures import bert, ledger
-from dispersion.architectures.blocks import Blocks
+from dispersion.architectures import bert, electra, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from dispersion.architectures.blocks import Blocks
 
 
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
@@ -17,22 +19,14 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     return blocks
 
 
-BLOCKS = Blocks(
-    stack=bert.NAMING.stack,
-    module=bert.NAMING.module,
+BLOCKS = replace(
+    electra.BLOCKS,
     norm="attention.ln",
-    sides=("query", "key"),
-    eps=1e-12,
-    eps_key="layer_norm_eps",
-    causal="is_decoder",
-    table="embeddings.position_embeddings.weight",
-    positions_absent=512,
-    tokens="embeddings.word_embeddings.weight",
-    types="embeddings.token_type_embeddings.weight",
+    post_norm=False,
+    first_norm=None,
     vary=vary,
     inside={**bert.NAMING.inside, r"ln\.(weight|bias)": ledger.AFTER},
     outside={**bert.NAMING.outside, r"encoder\.ln\.(weight|bias)": ledger.FINAL_NORM},
-    refused=bert.NAMING.refused or {},
 )
 
 FAMILY = BLOCKS.family(

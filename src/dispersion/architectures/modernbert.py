@@ -62,7 +62,7 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     return blocks
 
 
-FAMILY = Blocks(
+BLOCKS = Blocks(
     stack="layers",
     module="attn",
     norm="attn_norm",
@@ -91,4 +91,7 @@ FAMILY = Blocks(
         r"final_norm\.(weight|bias)": ledger.FINAL_NORM,
         r"(head|decoder|classifier)\..+": ledger.HEAD,
     },
-).family("modernbert", "ModernBert", "LayerNorm, fused projections, RoPE, windows to both sides")
+)
+FAMILY = BLOCKS.family(
+    "modernbert", "ModernBert", "LayerNorm, fused projections, RoPE, windows to both sides"
+)
