@@ -38,8 +38,11 @@ def in_precision(function: Callable[P, T]) -> Callable[P, T]:
     # in mid-computation, which stays sound but loosens the result.
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _lock, flint.ctx.workprec(max(PRECISION, flint.ctx.prec)):
-            return function(*args, **kwargs)
+        with _lock:
+            if flint.ctx.prec >= PRECISION:
+                return function(*args, **kwargs)
+            with flint.ctx.workprec(PRECISION):
+                return function(*args, **kwargs)
 
     return wrapper
 
@@ -76,6 +79,9 @@ def round_up(value: Any) -> float:
         if not top.is_finite():
             # -inf is never the upper end of a ball that stems from finite numbers.
             return math.inf
+        nearest = float(top)
+        if 2.0**-1000 < abs(nearest) < 2.0**1000:
+            return _least_above(top, nearest)
         mantissa, exponent = (int(part) for part in top.man_exp())
         size = mantissa.bit_length() + exponent
         if mantissa and size > 1100:
@@ -90,6 +96,15 @@ def round_up(value: Any) -> float:
     if math.isinf(nearest):
         return nearest if nearest > 0 else -math.nextafter(math.inf, 0.0)
     return math.nextafter(nearest, math.inf) if Fraction(nearest) < value else nearest
+
+
+def _least_above(number: arb, near: float) -> float:
+    """The smallest float64 at or above an exact ball, from one near it; comparisons are exact."""
+    while arb(near) < number:
+        near = math.nextafter(near, math.inf)
+    while arb(below := math.nextafter(near, -math.inf)) >= number:
+        near = below
+    return near
 
 
 @in_precision

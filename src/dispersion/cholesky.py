@@ -65,7 +65,7 @@ def lambda_max_upper(
     Args:
         matrix: symmetric float64, shape (n, n); only the lower triangle counts.
         error: bound on the 2-norm distance to the matrix meant.
-        guess: an estimate of λ_max, to save computing one.
+        guess: a number a little above λ_max, to save computing one; tried first.
 
     Raises:
         ArgumentError: the matrix is not square or not finite.
@@ -87,15 +87,12 @@ def lambda_max_upper(
     # A power of two keeps everything near 1, so that underflow cannot matter.
     unit = 2.0 ** (math.frexp(top)[1] - 1)
     scaled = matrix / unit
-    if guess is None:
-        guess = _largest(scaled)
-    else:
-        guess /= unit
+    guessed = guess is not None and math.isfinite(guess)
+    estimate = guess / unit if guess is not None and guessed else _largest(scaled)
     floor = float(np.max(diagonal)) / unit
-    step = (
-        4 * gamma(2 * size + 8) * (size * abs(guess) + float(np.abs(diagonal).sum()) / unit + 1.0)
-    )
-    shift = max(guess, floor) + step
+    total = float(np.abs(diagonal).sum()) / unit
+    step = 4 * gamma(2 * size + 8) * (size * abs(estimate) + total + 1.0)
+    shift = max(estimate, floor) + step
     index = np.arange(size)
     for _ in range(_ATTEMPTS):
         trial = -scaled
@@ -106,7 +103,8 @@ def lambda_max_upper(
             # One float up: near the underflow threshold a relative margin rounds away.
             return math.nextafter((bound * unit + error) * _UP, math.inf)
         step *= 2
-        shift += step
+        shift = max(_largest(scaled) if guessed else shift, shift) + step
+        guessed = False
     # The trace norm bounds λ_max of any symmetric matrix: always true, rarely tight.
     total = float(np.abs(scaled).sum()) * (1 + gamma(size * size + 8))
     return math.nextafter((total * unit + error) * _UP, math.inf)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_AT_ONCE = 8  # cells
+
+
 def newton_system(
     rows: Sequence[NDArray[np.float32]],
     tables: Sequence[NDArray[np.float32]],
@@ -92,16 +95,23 @@ def _add_pair_squares(
 
     """
     half = images[0].shape[2] // 2
-    total, more = np.empty((2, 2 * half, 2 * half), np.float32)
-    line = np.empty((2 * half, images[0].shape[1]), np.float32)
-    # One cell at a time, in memory that is there already, stays in cache.
-    for cell in range(len(hessian)):
-        for image, products in zip(images, (total, more), strict=True):
-            np.copyto(line, image[cell].T)
-            np.matmul(line, image[cell], out=products)
-            products *= products
-        total += more
-        total[:half] += total[half:]
-        part = hessian[cell, inner, inner]
-        part += total[:half, :half]
-        part += total[:half, half:]
+    count = min(len(hessian), _AT_ONCE)
+    firsts = np.empty((count, half, 2 * half), np.float32)
+    seconds = np.empty((count, half, half), np.float32)
+    # A few cells at a time, in memory that is there already, stay in cache.
+    for start in range(0, len(hessian), _AT_ONCE):
+        cells = slice(start, start + _AT_ONCE)
+        part = hessian[cells, inner, inner]
+        some, others = firsts[: len(part)], seconds[: len(part)]
+        for image in images:
+            rows = image[cells]
+            turned = np.swapaxes(rows, 1, 2)
+            np.matmul(turned[:, :half], rows, out=some)
+            np.matmul(turned[:, half:], rows[:, :, half:], out=others)
+            some *= some
+            others *= others
+            mixed = some[:, :, half:]
+            others += mixed
+            others += np.swapaxes(mixed, 1, 2)
+            others += some[:, :, :half]
+            part += others

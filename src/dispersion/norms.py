@@ -37,6 +37,7 @@ def projection_ball(
     norm_bias: NDArray[np.float64] | None = None,
     bias: NDArray[np.float64] | None = None,
     cap: str | None = None,
+    overwrite_weight: bool = False,
 ) -> BallImage:
     """The image of a normalised hidden state under one head's projection.
 
@@ -51,6 +52,7 @@ def projection_ball(
         norm_bias: shape (width,), the norm's bias β, or None.
         bias: shape (head_dim,), the projection's bias b, or None.
         cap: words for the report; "input RMSNorm" or "input LayerNorm" by default.
+        overwrite_weight: whether `weight` may be written to, which saves memory and time.
 
     Raises:
         ArgumentError: a shape does not fit.
@@ -60,18 +62,19 @@ def projection_ball(
     _check_length("gain", gain, width)
     _check_length("norm_bias", norm_bias, width)
     _check_length("bias", bias, rows)
+    offset, offset_error = _offset(weight, norm_bias, bias)
     matrix = weight
     relative = 0.0
     if gain is not None or gain_offset:
-        matrix = weight * _shifted(gain, gain_offset, width)
+        out = weight if overwrite_weight else None
+        matrix = np.multiply(weight, _shifted(gain, gain_offset, width), out=out)
         relative += _gain_rounding(gain_offset)
-    sizes = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
+    sizes = np.sqrt(np.vecdot(matrix, matrix))
     if norm == "layer":
         # The mean of a row is off by at most γ_width times the mean modulus of its entries.
         matrix = matrix - matrix.mean(axis=1, keepdims=True)
         relative += gamma(width + 4) + UNIT_ROUNDOFF
     row_error = sizes * (relative * (1 + gamma(width + 8))) if relative else None
-    offset, offset_error = _offset(weight, norm_bias, bias)
     return BallImage(
         matrix=matrix,
         offset=offset,

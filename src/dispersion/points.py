@@ -122,17 +122,28 @@ def with_offset(ball: BallImage, point: Point) -> Point:
 
 
 def shared_key(
-    head: Head, direction: NDArray[np.float64], queries: GramData, keys: GramData
+    head: Head,
+    direction: NDArray[np.float64],
+    along: NDArray[np.float64],
+    queries: GramData,
+    keys: GramData,
 ) -> Point:
-    """The query token's own key: ρ_k C u + c with the same u = Aᵀy/‖Aᵀy‖, enclosed."""
+    """The query token's own key: ρ_k C u + c with the same u = Aᵀy/‖Aᵀy‖, enclosed.
+
+    Args:
+        head: the head.
+        direction: y, shape (head_dim,).
+        along: Aᵀy as computed, shape (r,).
+        queries, keys: of the head's two balls.
+
+    """
     assert head.query is not None
     assert head.key is not None
-    u = head.query.matrix.T @ direction
-    norm = float(np.linalg.norm(u))
+    norm = float(np.linalg.norm(along))
     y = np.abs(direction)
     s, t = float(queries.sizes @ y), float(queries.row_error @ y)
     width = head.query.matrix.shape[1]
-    image = head.key.matrix @ u / norm
+    image = head.key.matrix @ along / norm
     # The exact u differs from the float one by this much, relative to norm 1.
     drift = 2 * (gamma(width + len(y) + 8) * s + t) / norm * _UP
     radius = head.key.radius.upper

@@ -60,9 +60,9 @@ def query_point(
     if query is None:
         return None
     own = None
-    if head.self_attention:
-        own = _lowest_key(head, query) if apart else shared_key(head, direction, queries, keys)
     u = head.query.matrix.T @ direction
+    if head.self_attention:
+        own = _lowest_key(head, query) if apart else shared_key(head, direction, u, queries, keys)
     return QueryPoint(query, own, hidden_state(head.reach, u / np.linalg.norm(u)))
 
 

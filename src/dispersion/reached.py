@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from dispersion.ellipsoid import Ellipsoid
 
-_STARTS, _SMOOTHINGS = 32, 8
-_STEPS, _KEPT, _LATER_STEPS = 8, 6, 20
+_STARTS, _SMOOTHINGS = 24, 8
+_STEPS, _KEPT, _LATER_STEPS = 6, 6, 20
 _MOMENTUM = 0.8
 _TINY = 1e-30
 
@@ -58,16 +58,19 @@ def largest_logit(
             point = gram @ point
             point /= max(float(np.abs(point).max()), _TINY)
         points.append(point)
-    points, values = _climbed(grams, points, _STEPS)
-    if float(values.max()) * unit > enough:
-        return float(values.max()) * unit
-    best = np.argsort(-values)[:_KEPT]
-    _, values = _climbed(grams, [p[:, best] for p in points], _LATER_STEPS)
+    enough /= unit
+    points, values = _climbed(grams, points, _STEPS, enough)
+    if float(values.max()) <= enough:
+        best = np.argsort(-values)[:_KEPT]
+        _, values = _climbed(grams, [p[:, best] for p in points], _LATER_STEPS, enough)
     return float(values.max()) * unit
 
 
 def _climbed(
-    grams: Sequence[NDArray[np.float32]], points: Sequence[NDArray[np.float32]], steps: int
+    grams: Sequence[NDArray[np.float32]],
+    points: Sequence[NDArray[np.float32]],
+    steps: int,
+    enough: float,
 ) -> tuple[list[NDArray[np.float32]], NDArray[np.float32]]:
     """The u of both sides after ascent, shape (head_dim, starts), and the values reached."""
     starts = [_normalised(g, u) for g, u in zip(grams, points, strict=True)]
@@ -78,6 +81,8 @@ def _climbed(
         for mine, other in ((0, 1), (1, 0)):
             weight = sizes[other] / np.maximum(sizes[mine], _TINY)
             value = (sizes[0] * sizes[1]).sum(axis=0)
+            if mine == 0 and float(value.max()) > enough:
+                return u, value
             step = np.concatenate([weight, weight]) * x[mine]
             step *= (1 + momentum) / np.maximum(value, _TINY)
             step -= momentum * u[mine]

@@ -87,31 +87,41 @@ def _bound(values: NDArray[np.float64], offset: NDArray[np.float64], weight: flo
 def _rotated_direction(
     head: Head, query: BallImage, key: BallImage, lags: NDArray[np.int64], length: int
 ) -> NDArray[np.float64]:
-    assert head.rotary is not None
     rotary = head.rotary
-    size = query.head_dim
-    radius = query.radius.upper
-    offset = np.zeros(size) if query.offset is None else query.offset
-    bias = np.zeros(size) if key.offset is None else key.offset
+    assert rotary is not None
+    # Coordinates that turn together are one complex number, those that do not turn are halves of
+    # numbers with phase 1; a zero makes their count even.
+    order = np.concatenate([rotary.pairs.ravel(), rotary.unrotated])
+    spare = query.head_dim % 2
+    query_gram, key_gram = (
+        np.pad(ball.gram[np.ix_(order, order)], (0, spare)) for ball in (query, key)
+    )
+    size = len(key_gram)
+    offset, bias = (
+        np.zeros(size) if ball.offset is None else np.pad(ball.offset[order], (0, spare))
+        for ball in (query, key)
+    )
+    radius, reach = query.radius.upper, key.radius.upper
     # Half of the lags, evenly picked, steer the search; the witness then sees all of them.
     tried = lags[:: max(1, len(lags) // 16)]
+    phases = np.ones((len(tried), size // 2), np.complex128)
+    phases[:, : len(rotary.pairs)] = np.exp(1j * rotary.angles(tried, length=length))
     rng = np.random.default_rng(0)
-    directions = rng.standard_normal((_STARTS, size)) @ key.gram
+    directions = rng.standard_normal((_STARTS, size)) @ key_gram
     best = np.full(_STARTS, -np.inf)
     kept = directions.copy()
     rows = np.arange(_STARTS)
-    cos, sin = rotary.turns(tried, length=length)
     before, momentum = directions, 0.0
     for _ in range(_ITERATIONS):
-        image = directions @ query.gram
+        image = directions @ query_gram
         norms = np.sqrt(np.maximum(np.einsum("bi,bi->b", image, directions), _TINY))
-        queries = radius * image / norms[:, None] + offset
-        z = rotary.turn(queries[:, None, :], cos, sin)
-        pulled = z @ key.gram
+        queries = image * (radius / norms)[:, None] + offset
+        z = (queries.view(np.complex128)[:, None, :] * phases).view(np.float64)
+        pulled = (z.reshape(-1, size) @ key_gram).reshape(z.shape)
         h = np.sqrt(np.maximum(np.einsum("bli,bli->bl", pulled, z), _TINY))
         constant = z @ bias
-        top = key.radius.upper * h + constant
-        bottom = -key.radius.upper * h + constant
+        top = reach * h + constant
+        bottom = -reach * h + constant
         first = np.argmax(top, axis=1)
         masked = bottom.copy()
         if len(tried) > 1:
@@ -123,10 +133,13 @@ def _rotated_direction(
         kept[better] = directions[better]
         gradient = np.zeros_like(directions)
         for pick, sign in ((first, 1.0), (second, -1.0)):
-            slope = pulled[rows, pick] * (key.radius.upper / h[rows, pick])[:, None]
-            gradient += rotary.turn(slope + sign * bias, cos[pick], -sin[pick])
+            slope = pulled[rows, pick] * (reach / h[rows, pick])[:, None] + sign * bias
+            back = slope.view(np.complex128) * np.conj(phases[pick])
+            gradient += back.view(np.float64)
         # Fixed-point steps with momentum, as for power iterations.
         gradient /= np.sqrt(np.maximum(np.einsum("bi,bi->b", gradient, gradient), _TINY))[:, None]
         directions = (1 + momentum) * gradient - momentum * before
         before, momentum = gradient, _MOMENTUM
-    return np.asarray(kept[int(np.argmax(best))])
+    found = np.empty(query.head_dim)
+    found[order] = kept[int(np.argmax(best)), : len(order)]
+    return found

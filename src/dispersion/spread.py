@@ -119,7 +119,7 @@ def _rotated_norm(
         weight_k = _polish(gram_k, offset, scales, found.key_weight)
         queries = cover(query, weight_q)
         keys = cover(key, weight_k, keep=mask)
-        return refine.rotated_norm(queries, keys, scales, rotary.pairs), scales
+        return refine.rotated_norm(queries, keys, scales, rotary.pairs, found.tops), scales
     queries, shape = partial_cover(query, key, offset, groups, rotary.unrotated, mask)
     norm = shape.norm_upper(queries)
     return min(norm, queries.norm_upper() * cover(key, keep=mask).norm_upper() * _UP), None

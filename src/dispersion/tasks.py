@@ -11,8 +11,9 @@ import contextlib
 import multiprocessing
 import time
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, as_completed, wait
+from concurrent.futures import BrokenExecutor, as_completed
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import plan
@@ -174,23 +175,55 @@ def _in_processes(
 
     waiting = deque(indices)
     sent: dict[Future[list[HeadResult]], int] = {}
+    finished: SimpleQueue[Future[list[HeadResult]] | None] = SimpleQueue()
     executor = ProcessPoolExecutor(max_workers=jobs - 1)
+
+    def send() -> None:
+        try:
+            index = waiting.popleft()
+        except IndexError:
+            return
+        try:
+            future = executor.submit(check_task, work, index)
+        except RuntimeError:  # the workers are gone
+            waiting.append(index)
+            finished.put(None)
+        else:
+            sent[future] = index
+            future.add_done_callback(receive)
+
+    def receive(future: Future[list[HeadResult]]) -> None:
+        # Called by the executor's thread, while this process is busy with a layer of its own. No
+        # worker has a second layer in hand, which nobody could take back when the end is near.
+        finished.put(future)
+        if not future.cancelled() and future.exception() is None:
+            send()
+
+    missing = len(indices)
     try:
-        while waiting or sent:
-            while waiting and len(sent) < jobs:
-                index = waiting.popleft()
-                sent[executor.submit(check_task, work, index)] = index
-            if waiting:
+        for _ in range(jobs - 1):
+            send()
+        while missing:
+            try:
                 last = waiting.pop()
+            except IndexError:
+                pass
+            else:
                 yield last, check_layer(found.layers[last], work)
-            for future in wait(sent, None if not waiting else 0, FIRST_COMPLETED).done:
-                index = sent.pop(future)
-                yield index, future.result()
+                missing -= 1
+            while missing and not (waiting and finished.empty()):
+                future = finished.get()
+                if future is not None:
+                    heads = future.result()
+                    yield sent.pop(future), heads
+                    missing -= 1
     except BrokenExecutor:
-        for left in [index, *sent.values(), *waiting]:
+        executor.shutdown(wait=True)  # nothing is sent any more
+        for left in [*sent.values(), *waiting]:
             yield left, check_layer(found.layers[left], work)
     finally:
-        for future in sent:
+        waiting.clear()
+        for future in list(sent):
             future.cancel()
         executor.shutdown(wait=True)
 

@@ -148,6 +148,7 @@ def _ball(
         gain_offset=before.gain_offset,
         norm_bias=vectors[1],
         bias=bias,
+        overwrite_weight=True,
     )
 
 
