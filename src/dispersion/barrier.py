@@ -25,9 +25,27 @@ from dispersion.newton import newton_system
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_START = 2.5e-4  # barrier weight at the start: a gap of half a per cent or one
-_SHRINK = 0.1
-_CENTRED = 4.0  # Newton decrement below which the gap estimate holds roughly
+
+@dataclass(frozen=True)
+class _Pace:
+    """How the barrier's weight falls.
+
+    Attributes:
+        start: the weight at first; 2.5e-4 is a gap of half a per cent or one.
+        measured: whether a start far from the optimum gets a weight of that size.
+        centred: Newton decrement below which the weight falls, and the gap's estimate holds.
+        shrink: what it is multiplied by then.
+
+    """
+
+    start: float
+    measured: bool
+    centred: float
+    shrink: float
+
+
+# With the high decrement the estimate holds only roughly, which will do to sort cells.
+_CAREFUL, _HASTY = _Pace(2.5e-4, True, 4.0, 0.1), _Pace(1e-3, False, 20.0, 0.3)
 _STEPS = 40
 _USUAL, _LEAST = 0.25, 0.05  # multipliers to start from
 _HALVINGS = 12
@@ -92,11 +110,12 @@ def solve(
         multipliers: λ to start from for the query and the key side, 0 where nothing is known,
             shapes (cells, cuts).
         enough: a cell is left as soon as its value is at most this.
-        sort_only: whether it is also left once its optimum is seen to lie above `enough`.
+        sort_only: whether it is also left once its optimum seems to lie above `enough`.
         gap: relative gap to the optimum at which a cell is done anyway.
 
     """
-    work = _Batch(rows, cuts, start, np.concatenate(multipliers, axis=1))
+    pace = _HASTY if sort_only else _CAREFUL
+    work = _Batch(rows, cuts, start, np.concatenate(multipliers, axis=1), pace)
     for _ in range(_STEPS):
         if not work.step(enough, gap, sort_only):
             break
@@ -112,8 +131,9 @@ class _Batch:
         cuts: tuple[Cuts, Cuts],
         start: NDArray[np.float64],
         multipliers: NDArray[np.float64],
+        pace: _Pace,
     ) -> None:
-        self.rows, self.cuts = rows, cuts
+        self.rows, self.cuts, self.pace = rows, cuts, pace
         self.tables = [_table(r) for r in rows]
         self.light = (
             [r.astype(np.float32) for r in rows],
@@ -138,9 +158,11 @@ class _Batch:
             forms[side] *= factor[:, None, None]
             mine = slice(0, self.split) if side == 0 else slice(self.split, None)
             self.multipliers[:, mine] *= np.where(self.used[:, mine], factor[:, None], 1.0)
-        self._set_weight(np.full(count, _START), tops, forms)
-        # Where the start is far from the optimum, a narrow barrier would only slow the way there.
-        self._set_weight(np.maximum(_START, self._gap(tops) / (2 * self.size)), tops, forms)
+        self._set_weight(np.full(count, pace.start), tops, forms)
+        if pace.measured:
+            # Far from the optimum a narrow barrier would only slow the way there.
+            weight = np.maximum(pace.start, self._gap(tops) / (2 * self.size))
+            self._set_weight(weight, tops, forms)
         self.open = np.ones(count, dtype=np.bool_)
 
     def _set_weight(
@@ -215,7 +237,7 @@ class _Batch:
         self._advance(at, move, decrement)
         value = np.sqrt(self.levels[0, at] * self.levels[1, at])
         width = self.weight[at] * self.freedom[at] / 2
-        centred = decrement < _CENTRED
+        centred = decrement < self.pace.centred
         floor = np.where(centred, self.levels[:, at].mean(axis=0) - 1.3 * width, 0.0)
         self.floor[at] = np.maximum(self.floor[at], floor)
         done = (value <= enough) | (centred & (width < gap))
@@ -224,7 +246,7 @@ class _Batch:
         self.open[at[done]] = False
         smaller = at[centred & self.open[at]]
         before = self.weight[smaller]
-        self.weight[smaller] *= _SHRINK
+        self.weight[smaller] *= self.pace.shrink
         self.merit[smaller] += self.levels[:, smaller].sum(axis=0) * (
             1 / self.weight[smaller] - 1 / before
         )
