@@ -102,15 +102,21 @@ def rotated_norm(
                 return plain
             tree = _Tree(frame, goal / frame.value)
             tuned = frame.scales(tree.root.logs)
-        if np.all((tuned > _TINIEST * scales) & (tuned < scales / _TINIEST)):
+        usable = bool(np.all((tuned > _TINIEST * scales) & (tuned < scales / _TINIEST)))
+        if usable and tree.root.value <= tree.goal:
             plain = min(plain, plain_norm(queries, keys, tuned))
+            usable = False
         if plain <= goal:
             return plain
         with np.errstate(all="ignore"):
             # Where many directions matter, a cell costs more and helps less.
             seen = frame.vectors[0].shape[1]
             cells = tree.grow(int(NODES * min(1.0, (_CHEAP / seen) ** 2)))
-            return min(plain, certified(*frame.covers(sides), cells, goal))
+            found = certified(*frame.covers(sides), cells, goal)
+        if usable and found > tree.root.value * frame.value:
+            # What the leading directions miss cost more than the cells gained.
+            plain = min(plain, plain_norm(queries, keys, tuned))
+        return min(plain, found)
     except np.linalg.LinAlgError:
         return plain
 
