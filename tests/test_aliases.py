@@ -32,13 +32,16 @@ PAIRS = [(name, other, own) for name, found in ALIASES.items() for other, own in
 
 @pytest.mark.parametrize(("name", "other", "own"), PAIRS)
 def test_both_names_stand_for_one_value(name, other, own):
-    value = config_of(name)[own]
-    usual = planned(name, {})
-    for found in (planned(name, {other: value}), planned(name, {other: value}, drop=(own,))):
+    config = config_of(name)
+    value = config.get(own, config.get(other))
+    usual = planned(name, {own: value}, drop=(other,))
+    both, alone = {own: value, other: value}, {other: value}
+    for found in (planned(name, both), planned(name, alone, drop=(own,))):
+        assert found.model["max_positions"] == usual.model["max_positions"]
         assert [x.module for x in found.layers] == [x.module for x in usual.layers]
         assert [x.query_heads for x in found.layers] == [x.query_heads for x in usual.layers]
         windows = [[next(iter(x.heads()))[2].window for x in p.layers] for p in (found, usual)]
         assert windows[0] == windows[1]
     # The class takes the last of the two, which no reader of a file should have to know.
     with pytest.raises(CheckpointError, match=f"{other} in config.json must agree with {own}"):
-        planned(name, {other: 2 * value})
+        planned(name, {own: value, other: 2 * value})

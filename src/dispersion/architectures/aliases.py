@@ -43,6 +43,7 @@ ALIASES: Mapping[str, Mapping[str, str]] = {
         _ENCODER,
     ),
     **dict.fromkeys(("codegen", "ctrl", "gpt2", "gpt_bigcode", "gptj", "openai_gpt"), _GPT),
+    "bailing_hybrid": {"model_max_length": "max_position_embeddings"},
     "bloom": {"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
     "dbrx": _PLURAL | {"max_position_embeddings": "max_seq_len"},
     "distilbert": _PLURAL | {"hidden_size": "dim"},
