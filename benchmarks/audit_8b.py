@@ -13,6 +13,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,6 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--folder", type=Path, help="keep the checkpoint here")
+    parser.add_argument("--rounds", type=int, default=3, help="of which the medians count")
     parser.add_argument("--sampled", type=int, default=8, help="heads to compare with ascent")
     parser.add_argument(
         "--part", choices=["write", "reference", "audit", "any"], help=argparse.SUPPRESS
@@ -141,12 +143,16 @@ def main() -> None:
         if reason := peak_memory.available():
             print(reason)
         measured("reference", folder)  # warms the file cache
-        base, _ = measured("reference", folder)
-        seconds, memory = measured("audit", folder)
-        every, _ = measured("any", folder)
-        again, _ = measured("reference", folder)
+        rounds = [
+            [measured(which, folder) for which in ("reference", "audit", "any")]
+            for _ in range(options.rounds)
+        ]
+        times = [[seconds for seconds, _ in each] for each in zip(*rounds, strict=True)]
+        memory = max(each[1][1] for each in rounds)
+        base, seconds, every = (median(each) for each in times)
         layer = (4096 + 1024) * 4096 * 8 / 2**20
-        base = (base + again) / 2
+        for which, each in zip(("reference", "audit", "any token"), times, strict=True):
+            print(f"{which:10}", " ".join(f"{x:6.2f}" for x in each), "s")
         print(f"reference {base:.1f} s, audit {seconds:.1f} s, ratio {seconds / base:.2f}")
         print(f"with --retrieval any {every:.1f} s, {every / seconds:.2f} of the audit")
         print(

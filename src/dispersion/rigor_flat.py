@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flint import arb
+from scipy.optimize import brentq
 
 from dispersion._arrays import check
 from dispersion._enclosing import checked, count_of
@@ -16,8 +17,6 @@ from dispersion.balls import Number, in_precision, round_down, round_up
 from dispersion.enclosure import Enclosure, Estimate
 
 __all__ = ["flat_log_capacity", "flat_log_capacity_estimate"]
-
-_BISECTIONS = 60
 
 
 @in_precision
@@ -29,8 +28,8 @@ def flat_log_capacity(dimension: int, singular_value: Number) -> Enclosure:
     - κ − log M(κ) where log M(κ) ≤ κ/2, which holds for κ ≤ d: the exact capacity of a flat
       spectrum as n → ∞. No finite context attains it, but regular polygons (d = 2) reach
       1/(1 + 2Σ_k I_kn(κ)/I_0(κ)) of it.
-    - log M(s²/κ) beyond, at the root s of log M(s) = κ/2: proved, a little looser for κ up to 2d,
-      and weaker than T13 for larger ones.
+    - log M(s²/κ) beyond, at the root s of log M(s) = κ/2: proved, a little looser for κ up to
+      about 2d (4d in few dimensions), and weaker than T13 for larger ones.
 
     Proof: in T13's last step take the uniform measure on a sphere of radius R = s/√κ. The
     logarithm of its potential, log M(R|x|) − (|x|² + R²)/2, rises and then falls with |x|, so it is
@@ -63,16 +62,25 @@ def _flat(d: int, kappa: float, *, up: bool) -> Any:
         return arb(kappa) - mean
     if not mean > half:  # equal as far as the precision goes: the larger of the two is safe
         return mean.union(arb(kappa) - mean)
+    below, above = _around_root(d, kappa, half)
+    root = above if up else below
+    return _log_mean(d, arb(root) ** 2 / arb(kappa))
+
+
+def _around_root(d: int, kappa: float, half: arb) -> tuple[float, float]:
+    """Two close numbers around the s with log M(s) = κ/2."""
     # log M is convex with a slope between 0 and 1, so its root for κ/2 lies in [κ/2, κ].
     below, above = kappa / 2, kappa
-    for _ in range(_BISECTIONS):
-        middle = (below + above) / 2
+    near = brentq(lambda s: float(_log_mean(d, s) - half), below, above, rtol=2.0**-50)
+    ends = near * (1 - 2.0**-48), near * (1 + 2.0**-48)
+    if _log_mean(d, ends[0]) <= half <= _log_mean(d, ends[1]):
+        below, above = ends
+    while below < (middle := (below + above) / 2) < above:
         if _log_mean(d, middle) >= half:
             above = middle
         else:
             below = middle
-    root = above if up else below
-    return _log_mean(d, arb(root) ** 2 / arb(kappa))
+    return below, above
 
 
 def _log_mean(d: int, kappa: Any) -> Any:
