@@ -279,7 +279,11 @@ def _find(checkpoint: Checkpoint) -> Family:
         raise UnsupportedError(
             _refusal(f"architecture {shown(', '.join(names))}", names[0].lower())
         )
-    msg = "config.json must have model_type. Got neither model_type nor architectures; add it."
+    msg = (
+        "config.json must have model_type. Got neither model_type nor architectures. Add the name "
+        "that `dispersion families` has for this model; where it has none, give two weight files, "
+        "as in `dispersion check W_Q.npy W_K.npy`."
+    )
     raise CheckpointError(msg)
 
 
