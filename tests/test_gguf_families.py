@@ -114,6 +114,9 @@ DROPPED = {
     "t5": T5, "t5__decoder": T5,
     "distilbert": {}, "gemma3_text encoder": {"query_pre_attn_scalar": 8}, "glm": chatglm,
     "glm fused": chatglm, "solar_open": {}, "qwen2_vl": FULL | {"model_type": "qwen2"},
+    "bailing_moe": {}, "bailing_moe__qk_norm": {}, "deepseek": {}, "dream": {}, "eurobert": {},
+    "exaone": {}, "internlm2": {}, "jamba": {}, "llada": {}, "minicpm": {}, "nemotron_h": {},
+    "nemotron_h_moe": {}, "qwen__no_logn": {}, "xverse": {},
     "deepseek_v2": {}, "deepseek_v2 whole": {}, "deepseek_v3": {},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
