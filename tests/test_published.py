@@ -45,6 +45,13 @@ REFUSED = [
     ("dream", {"use_sliding_window": True}, "false"),
     ("dream", {"use_mrope": True}, "false"),
     ("internlm2", YARN, "of type default or linear or dynamic for internlm2"),
+    ("llada", {"block_type": "sequential"}, '"llama"'),
+    ("llada", {"layer_norm_type": "default"}, '"rms"'),
+    ("llada", {"rope": False}, "true"),
+    ("llada", {"alibi": True}, "false"),
+    ("llada", {"attention_layer_norm": True}, "false"),
+    ("llada", {"input_emb_norm": True}, "false"),
+    ("llada", {"bias_for_layer_norm": True}, "false"),
     ("minicpm", {"sparse_config": {"topk": 64}}, "null"),
     ("minicpm", YARN, "of type default or linear or dynamic or longrope for minicpm"),
     ("orion", YARN, "of type default or linear or dynamic for orion"),
@@ -143,6 +150,25 @@ def test_minicpms_longrope_has_no_factor_of_its_own(key):
         planned("minicpm", {"rope_scaling": scaling | {key: 2.0}})
 
 
-def test_dream_sees_both_sides():
+def test_models_by_diffusion_see_both_sides():
     assert not first("dream").causal
+    assert not first("llada").causal
     assert first("deepseek").causal
+
+
+def test_lladas_layers_hold_the_projections_and_nothing_unknown():
+    checkpoint = open_checkpoint(DATA / "llada")
+    arrays = {n: checkpoint.read(n) for n in checkpoint.names}
+    found = plan(from_arrays(arrays, checkpoint.config))
+    assert [layer.module for layer in found.layers] == ["blocks.0", "blocks.1"]
+    assert "blocks.0.q_proj.weight" in found.layers[0].tensors
+    for name in ("blocks.1.q_norm.weight", "blocks.1.something.weight", "blocks.1.attn_norm.bias"):
+        changed = plan(from_arrays({**arrays, name: np.ones(32)}, checkpoint.config))
+        assert [layer.module for layer in changed.layers] == ["blocks.0"]
+        assert [refused.name for refused in changed.refused] == ["blocks.1"]
+    for key in ("block_type", "layer_norm_type", "rope"):  # its class takes something else then
+        with pytest.raises(UnsupportedError, match=f"{key} in config.json must be"):
+            planned("llada", drop=(key,))
+    single = {"multi_query_attention": True}
+    with pytest.raises(CheckpointError, match="must have shape"):
+        planned("llada", single, drop=("n_kv_heads",))  # one key head

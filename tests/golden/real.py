@@ -335,7 +335,8 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in (*GROWING, *BEHIND)
+        grows = self.kind in GROWING and getattr(self.config, "use_logn_attn", True)
+        return self.rotary and not grows and self.kind not in BEHIND
 
     @property
     def inside(self) -> bool:

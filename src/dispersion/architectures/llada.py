@@ -1,7 +1,7 @@
 """LLaDA, a language model by diffusion: Llama's attention, to both sides.
 
 Read off the code published with the models, which transformers does not have. Its projections
-stand in the layer itself; they are named below a module `self_attn` here.
+stand in the layer itself.
 """
 
 from __future__ import annotations
@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Any
 from dispersion.architectures import ledger
 from dispersion.architectures.blocks import Blocks, Keys
 from dispersion.architectures.granted import check_granted
-from dispersion.architectures.renaming import renamed
 from dispersion.architectures.rotations import rope
 from dispersion.config import flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from dispersion.architectures.plans import Plan
-    from dispersion.checkpoint import Checkpoint
 
 # What the class takes where a key is absent, and what is read.
 _ABSENT: dict[str, Any] = {
@@ -51,9 +47,9 @@ def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     return replace(blocks, bias=biased)
 
 
-_FAMILY = Blocks(
+FAMILY = Blocks(
     stack="blocks",
-    module="self_attn",
+    module="",
     norm="attn_norm",
     norm_kind="rms",
     norm_parts=("weight",),
@@ -66,7 +62,7 @@ _FAMILY = Blocks(
     tokens="wte.weight",
     vary=vary,
     inside={
-        r"self_attn\.(v_proj|attn_out)\.(weight|bias)": ledger.VALUE,
+        r"(v_proj|attn_out)\.(weight|bias)": ledger.VALUE,
         r"(ff_proj|up_proj|ff_out)\.(weight|bias)": ledger.FEED_FORWARD,
         r"ff_norm\.weight": ledger.AFTER,
     },
@@ -76,12 +72,3 @@ _FAMILY = Blocks(
         r"ff_out\.weight": ledger.HEAD,
     },
 ).family("llada", "LLaDA", "Llama's attention, to both sides")
-
-
-def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
-    """Read a file in which no module stands around the projections."""
-    pattern = r"(blocks\.\d+\.)(?=(?:[qkv]_proj|attn_out)\.)"
-    return _FAMILY.read(renamed(checkpoint, pattern, r"\1self_attn."), layers)
-
-
-FAMILY = replace(_FAMILY, read=read)
