@@ -44,8 +44,8 @@ ARCHITECTURES = {
     "distilbert": ARCH.BERT, "qwen2_vl": ARCH.QWEN2VL,
     "bailing_moe": ARCH.BAILINGMOE, "deepseek": ARCH.DEEPSEEK, "Dream": ARCH.DREAM,
     "eurobert": ARCH.EUROBERT, "exaone": ARCH.EXAONE, "internlm2": ARCH.INTERNLM2,
-    "jamba": ARCH.JAMBA, "llada": ARCH.LLADA, "minicpm": ARCH.MINICPM,
-    "nemotron_h": ARCH.NEMOTRON_H,
+    "jamba": ARCH.JAMBA, "jina_embeddings_v3": ARCH.JINA_BERT_V3, "llada": ARCH.LLADA,
+    "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
 }  # fmt: skip
 PERMUTED = (
@@ -66,6 +66,10 @@ PREFIXES = {
 }
 TAKEN_APART = {ARCH.INTERNLM2: "wqkv", ARCH.BAILINGMOE: "query_key_value"}
 NEMOTRON_H = (ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE)
+WITH_EXPERTS = {
+    ARCH.NEMOTRON_H: ARCH.NEMOTRON_H_MOE, ARCH.JINA_BERT_V3: ARCH.NOMIC_BERT_MOE,
+}  # fmt: skip
+ROTATED_BERTS = (ARCH.JINA_BERT_V3, ARCH.NOMIC_BERT, ARCH.NOMIC_BERT_MOE)
 MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
 GEMMA3 = (ARCH.GEMMA3, ARCH.GEMMA_EMBEDDING)
 SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
@@ -132,6 +136,7 @@ VARIANTS = {  # by name: the folder, and changes of its config
     # Files of the model's own code, which has one projection.
     "glm fused": ("glm", {"fused": True}),
     "nemotron_h_moe": ("nemotron_h", {"experts": True}),
+    "nomic_bert moe": ("jina_embeddings_v3", {"experts": True}),
     "hunyuan_v1_moe": ("hunyuan_v1_dense", {"model_type": "hunyuan_v1_moe"}),
 }
 
@@ -148,7 +153,7 @@ class Model:
         if self.config.get("use_qk_norm") and self.arch is ARCH.BAILINGMOE:
             self.arch = ARCH.BAILINGMOE2
         if self.config.get("experts"):
-            self.arch = ARCH.NEMOTRON_H_MOE
+            self.arch = WITH_EXPERTS[self.arch]
         if self.config.get("architectures") == ["Gemma3TextModel"]:
             self.arch = ARCH.GEMMA_EMBEDDING
         self.layers = self.first("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -186,6 +191,8 @@ class Model:
                 name = name.removeprefix("bert.").removeprefix("roberta.")
                 name = name.removeprefix("distilbert.")
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+            if self.arch is ARCH.NOMIC_BERT:
+                name = name.removeprefix("nomic_bert.")
             if self.arch is ARCH.MODERN_BERT:
                 name = name.removeprefix("model.")
             if self.arch is ARCH.BLOOM:
@@ -413,7 +420,7 @@ def settings(model, writer):
         writer.add_expert_count(experts)
     rope_settings(model, writer)
     match arch:
-        case ARCH.BERT | ARCH.DREAM | ARCH.EUROBERT | ARCH.LLADA:
+        case _ if arch in (ARCH.BERT, ARCH.DREAM, ARCH.EUROBERT, ARCH.LLADA, *ROTATED_BERTS):
             writer.add_causal_attention(False)
         case ARCH.MODERN_BERT:
             writer.add_causal_attention(False)

@@ -117,6 +117,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "internlm2": Architecture("llama", rows="pairs", head_is_share=True),
     "jais2": Architecture("jais2", eps=LAYER, scalings=("none", "linear")),
     "jamba": Architecture("jamba", hybrids.jamba, names.JAMBA, scalings=(), mixed=True),
+    "jina-bert-v3": Architecture(
+        "jina_embeddings_v3", settings.two_sided, older.JINA_BERT, eps=LAYER,
+        scalings=("none", "linear"), head_is_share=True,
+    ),
     "lfm2": Architecture("lfm2", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "lfm2moe": Architecture("lfm2_moe", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "llada": Architecture("eurobert", settings.two_sided, rows="pairs"),
@@ -160,6 +164,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     "nemotron_h_moe": Architecture(
         "nemotron_h", hybrids.nemotron_h, names.NEMOTRON_H, rows="pairs",
         eps=("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"), scalings=(), mixed=True,
+    ),
+    "nomic-bert": Architecture(
+        "nomic_bert", settings.two_sided, older.NOMIC_BERT, eps=LAYER,
+        scalings=("none", "linear"), head_is_share=True,
+    ),
+    "nomic-bert-moe": Architecture(
+        "jina_embeddings_v3", settings.two_sided, older.JINA_BERT, eps=LAYER,
+        scalings=("none", "linear"), head_is_share=True,
     ),
     "olmo": Architecture("olmo", rows="pairs", eps=None),
     "olmo2": Architecture("olmo2", layers.olmo2, names.NORMS_BEHIND, reads=layers.SLIDING),
