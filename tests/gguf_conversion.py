@@ -42,14 +42,34 @@ ARCHITECTURES = {
     "deepseek_v2": ARCH.DEEPSEEK2, "deepseek_v3": ARCH.DEEPSEEK2,
     "mimo_v2_flash": ARCH.MIMO2, "glm": ARCH.CHATGLM, "solar_open": ARCH.GLM4_MOE,
     "distilbert": ARCH.BERT, "qwen2_vl": ARCH.QWEN2VL,
+    "bailing_moe": ARCH.BAILINGMOE, "deepseek": ARCH.DEEPSEEK, "Dream": ARCH.DREAM,
+    "eurobert": ARCH.EUROBERT, "exaone": ARCH.EXAONE, "internlm2": ARCH.INTERNLM2,
+    "jamba": ARCH.JAMBA, "jina_embeddings_v3": ARCH.JINA_BERT_V3, "llada": ARCH.LLADA,
+    "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
+    "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
-    ARCH.GRANITE_HYBRID, ARCH.MISTRAL3,
+    ARCH.GRANITE_HYBRID, ARCH.MISTRAL3, ARCH.BAILINGMOE, ARCH.DEEPSEEK, ARCH.INTERNLM2,
+    ARCH.LLADA, ARCH.MINICPM, ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE, ARCH.XVERSE,
 )  # fmt: skip
 HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
 GRANITES = (ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.GRANITE_HYBRID)
+# What stands in front of names in files, and not in the golden checkpoints of these.
+PREFIXES = {
+    "llada": "model.transformer.",
+    "qwen": "transformer.",
+    **dict.fromkeys(
+        ("Dream", "bailing_moe", "deepseek", "internlm2", "minicpm", "xverse"), "model."
+    ),
+}
+TAKEN_APART = {ARCH.INTERNLM2: "wqkv", ARCH.BAILINGMOE: "query_key_value"}
+NEMOTRON_H = (ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE)
+WITH_EXPERTS = {
+    ARCH.NEMOTRON_H: ARCH.NEMOTRON_H_MOE, ARCH.JINA_BERT_V3: ARCH.NOMIC_BERT_MOE,
+}  # fmt: skip
+ROTATED_BERTS = (ARCH.JINA_BERT_V3, ARCH.NOMIC_BERT, ARCH.NOMIC_BERT_MOE)
 MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
 GEMMA3 = (ARCH.GEMMA3, ARCH.GEMMA_EMBEDDING)
 SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
@@ -115,6 +135,8 @@ VARIANTS = {  # by name: the folder, and changes of its config
     ),
     # Files of the model's own code, which has one projection.
     "glm fused": ("glm", {"fused": True}),
+    "nemotron_h_moe": ("nemotron_h", {"experts": True}),
+    "nomic_bert moe": ("jina_embeddings_v3", {"experts": True}),
     "hunyuan_v1_moe": ("hunyuan_v1_dense", {"model_type": "hunyuan_v1_moe"}),
 }
 
@@ -128,12 +150,17 @@ class Model:
         self.arch = ARCHITECTURES[self.config["model_type"]]
         if self.config.get("architectures") == ["T5EncoderModel"]:
             self.arch = ARCH.T5ENCODER
+        if self.config.get("use_qk_norm") and self.arch is ARCH.BAILINGMOE:
+            self.arch = ARCH.BAILINGMOE2
+        if self.config.get("experts"):
+            self.arch = WITH_EXPERTS[self.arch]
         if self.config.get("architectures") == ["Gemma3TextModel"]:
             self.arch = ARCH.GEMMA_EMBEDDING
         self.layers = self.first("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+        self.layers = self.layers or len(self.config["layers_block_type"])
         self.width = self.first("hidden_size", "n_embd", "d_model", "dim")
         self.heads = self.first("num_attention_heads", "n_head", "n_heads", "num_heads")
-        self.keys = self.config.get("num_key_value_heads") or self.heads
+        self.keys = self.first("num_key_value_heads", "n_kv_heads") or self.heads
         if self.arch is ARCH.FALCON:  # the converter reads another key, 1 where there is none
             grouped = self.config["new_decoder_architecture"]
             self.keys = self.config["num_kv_heads"] if grouped else 1
@@ -164,11 +191,13 @@ class Model:
                 name = name.removeprefix("bert.").removeprefix("roberta.")
                 name = name.removeprefix("distilbert.")
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+            if self.arch is ARCH.NOMIC_BERT:
+                name = name.removeprefix("nomic_bert.")
             if self.arch is ARCH.MODERN_BERT:
                 name = name.removeprefix("model.")
             if self.arch is ARCH.BLOOM:
                 name = name.removeprefix("transformer.")
-            yield name, values
+            yield PREFIXES.get(self.config["model_type"], "") + name, values
 
 
 def golden(name):
@@ -277,9 +306,17 @@ def gemma4_settings(model, writer):
     writer.add_rope_dimension_count_swa(model.head_dim)
 
 
+def attending(config):
+    """Whether each layer of these hybrids has softmax attention."""
+    if "layers_block_type" in config:
+        return [kind == "full_attention" for kind in config["layers_block_type"]]
+    period, offset = config["attn_layer_period"], config["attn_layer_offset"]
+    return [i % period == offset for i in range(config["num_hidden_layers"])]
+
+
 def extra_tensors(model):
     """What `generate_extra_tensors` adds: divisors of the rotary frequencies."""
-    if model.arch in (ARCH.LLAMA, ARCH.APERTUS) and model.kind == "llama3":
+    if model.arch in (ARCH.LLAMA, ARCH.APERTUS, ARCH.EXAONE) and model.kind == "llama3":
         size = model.head_dim
         frequencies = 1 / model.theta ** (np.arange(0, size, 2) / size)
         factor, low, high = (
@@ -319,7 +356,13 @@ def settings(model, writer):
     context = (
         512
         if "d_kv" in config
-        else model.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+        else model.first(
+            "max_position_embeddings",
+            "n_positions",
+            "max_seq_len",
+            "seq_length",
+            "max_sequence_length",
+        )
     )
     if arch is ARCH.FALCON:
         context = 2048
@@ -328,7 +371,9 @@ def settings(model, writer):
     )
     writer.add_embedding_length(model.width)
     writer.add_head_count(model.heads)
-    if arch in MIXED:
+    if arch in (ARCH.JAMBA, *NEMOTRON_H):
+        writer.add_head_count_kv([model.keys if a else 0 for a in attending(config)])
+    elif arch in MIXED:
         attends = [t == "full_attention" for t in config["layer_types"]]
         writer.add_head_count_kv([model.keys if a else 0 for a in attends])
     elif arch is ARCH.MIMO2:  # sliding layers have twice the key heads, and drafts follow
@@ -359,6 +404,9 @@ def settings(model, writer):
     eps = model.first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
     if config["model_type"] == "distilbert":
         eps = 1e-12
+    if arch in (ARCH.QWEN, *NEMOTRON_H):
+        writer.add_layer_norm_rms_eps(eps)
+        eps = None
     if arch in (ARCH.OLMO, ARCH.NEMOTRON, ARCH.MODERN_BERT):
         eps = 1e-5 if arch is ARCH.OLMO else config["norm_eps"]
     if arch in (ARCH.MPT, ARCH.DBRX):
@@ -372,7 +420,7 @@ def settings(model, writer):
         writer.add_expert_count(experts)
     rope_settings(model, writer)
     match arch:
-        case ARCH.BERT:
+        case _ if arch in (ARCH.BERT, ARCH.DREAM, ARCH.EUROBERT, ARCH.LLADA, *ROTATED_BERTS):
             writer.add_causal_attention(False)
         case ARCH.MODERN_BERT:
             writer.add_causal_attention(False)
@@ -422,6 +470,8 @@ def settings(model, writer):
             writer.add_logit_scale(config["logits_scaling"])
             if arch is ARCH.GRANITE_HYBRID:
                 writer.add_rope_scaling_finetuned(config["position_embedding_type"] == "rope")
+        case ARCH.MINICPM:
+            writer.add_embedding_scale(config["scale_emb"])
         case ARCH.MISTRAL3:
             writer.add_rope_scaling_yarn_log_mul(model.rope["mscale_all_dim"])
             writer.add_attn_temperature_scale(model.rope["llama_4_scaling_beta"])
@@ -487,6 +537,7 @@ def rope_settings(model, writer):
     if local is not None:
         writer.add_rope_freq_base_swa(local)
     share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
+    share = share or model.config.get("partial_rotary_factor")
     if arch is ARCH.GEMMA4:
         return
     if share is None and arch in HALF:
@@ -518,6 +569,9 @@ def pieces(model):
         if model.config.get("fused") and (found := re.search(r"self_attn\.([qkv])_proj", name)):
             sides.append((found[1], name, values))
             continue
+        if (fused := TAKEN_APART.get(model.arch)) and f".{fused}." in name:
+            yield from taken_apart(model, name, values, fused)
+            continue
         if not (model.split and name.endswith("kv_b_proj.weight")):
             yield name, values
             continue
@@ -530,6 +584,20 @@ def pieces(model):
             others = {n: v for _, n, v in sides}
             three = [values, *(others[name.replace("q_proj", f"{o}_proj")] for o in "kv")]
             yield name.replace("q_proj", "qkv_proj"), np.concatenate(three)
+
+
+def taken_apart(model, name, values, fused):
+    """One projection as three; in InternLM 2 each key head's queries stand before its key."""
+    shape = (-1, model.head_dim, *values.shape[1:])
+    heads = values.reshape(shape)
+    if model.arch is ARCH.INTERNLM2:
+        groups = heads.reshape(model.keys, -1, *shape[1:])
+        sides = groups[:, :-2].reshape(shape), groups[:, -2], groups[:, -1]
+    else:
+        sides = np.split(heads, [model.heads, model.heads + model.keys])
+    for letter, side in zip("qkv", sides, strict=True):
+        own = name.replace(f"attention.{fused}", f"self_attn.{letter}_proj")
+        yield own, side.reshape(-1, *values.shape[1:])
 
 
 def write(model, path, *, kind=None):

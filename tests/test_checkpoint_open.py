@@ -68,6 +68,9 @@ def test_paths_that_hold_nothing(tmp_path, opener):
     (tmp_path / "notes.txt").write_text("hello")
     refused(CheckpointError, "it holds notes.txt", opener, tmp_path)
     refused(CheckpointError, "no known kind", opener, tmp_path / "notes.txt")
+    for name in ("model.bin.part1", "model.gguf.part-01", "model.safetensors.001"):
+        (tmp_path / name).write_bytes(b"hello")
+        refused(CheckpointError, "Join the pieces", opener, tmp_path / name)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are a Unix feature")
@@ -162,10 +165,23 @@ def test_a_folder_of_pickles_gets_one_conversion_for_all_its_shards(tmp_path):
     for number in (1, 2):
         (tmp_path / f"pytorch_model-{number}-of-2.bin").write_bytes(b"x")
     (tmp_path / "training_args.bin").write_bytes(b"x")
-    text = refused(UnsafeFileError, "pytorch_model*.bin", open_checkpoint, tmp_path)
+    text = refused(UnsafeFileError, "pytorch_model-*-of-*.bin", open_checkpoint, tmp_path)
     command = text.split("python -c ")[1]
     assert command.startswith("'")
     assert command.endswith("'")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    text = refused(UnsafeFileError, "python -c", open_checkpoint, tmp_path)
+    assert "glob" not in text
+
+
+def test_pickles_of_several_models_are_not_put_together(tmp_path):
+    for name in ("small.pt", "large.pt"):
+        (tmp_path / name).write_bytes(b"x")
+    text = refused(UnsafeFileError, "several pickles", open_checkpoint, tmp_path)
+    assert "(large.pt, small.pt)" in text
+    assert "python -c" not in text
+    text = refused(UnsafeFileError, "python -c", open_checkpoint, tmp_path / "small.pt")
+    assert "large.pt" not in text
 
 
 def test_trainer_pickles_beside_safetensors_do_not_matter(tmp_path):

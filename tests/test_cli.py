@@ -374,6 +374,17 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert result.stdout.splitlines()[-1] == "heavy: []", result.stdout + result.stderr
 
 
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dispersion", "check", "demo:no-such"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: ")
+
+
 def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code() -> None:
     code = (
         "import os, sys; r, w = os.pipe(); os.close(r); os.dup2(w, 1);"

@@ -114,9 +114,14 @@ DROPPED = {
     "t5": T5, "t5__decoder": T5,
     "distilbert": {}, "gemma3_text encoder": {"query_pre_attn_scalar": 8}, "glm": chatglm,
     "glm fused": chatglm, "solar_open": {}, "qwen2_vl": FULL | {"model_type": "qwen2"},
+    "bailing_moe": {}, "bailing_moe__qk_norm": {}, "deepseek": {}, "dream": {}, "eurobert": {},
+    "exaone": {}, "internlm2": {}, "jamba": {}, "llada": {}, "minicpm": {}, "nemotron_h": {},
+    "nemotron_h_moe": {}, "qwen__no_logn": {}, "xverse": {},
+    "jina_embeddings_v3": {}, "nomic_bert": {}, "nomic_bert moe": {},
     "deepseek_v2": {}, "deepseek_v2 whole": {}, "deepseek_v3": {},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
+MOE = ("bailing_moe", "hunyuan_v1_moe", "lfm2_moe")  # files of these have experts alone
 FLOAT32_EPS = 2.0**-24
 FACTORS = 2.0**-22  # divisors of frequencies are float32 numbers in the file
 
@@ -220,7 +225,7 @@ def same_heads(found, expected):
 def test_a_converted_checkpoint_has_the_heads_of_its_original(tmp_path, name):
     model = golden(name)
     lost = write(model, tmp_path / "m.gguf")
-    others = (".mlp.", "feed_forward") if name in ("hunyuan_v1_moe", "lfm2_moe") else ()
+    others = (".mlp.", "feed_forward") if name in MOE else ()
     assert all(any(part in tensor for part in (*LOST, *others)) for tensor in lost), lost
     found, expected = plan(open_checkpoint(tmp_path / "m.gguf")), reference(name, model)
     same_heads(found, expected)
@@ -365,6 +370,7 @@ REFUSED = [
     ("falcon", {"rope.dimension_count": 4}, {}, "rotates only a part of its 8"),
     ("phi", {}, {"blk.0.attn_qkv.weight": np.ones((96, 32), np.float32)}, "attn_qkv"),
     ("modernbert", {"attention.causal": True}, {}, "only false is read"),
+    ("nomic_bert", {"attention.causal": None}, {}, "only false is read"),
     ("modernbert", {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, {}, "linear"),
     ("granite", {"rope.scaling.finetuned": False}, {}, "switches the rotation off"),
     ("phi3", {"attention.sliding_window": 6}, {}, "some programs apply and others ignore"),
@@ -455,6 +461,24 @@ REFUSED = [
     ("t5__decoder", {}, {"dec.blk.1.attn_rel_b.weight": np.ones((8, 2))}, "biases of their own"),
     ("t5", {}, {"enc.blk.1.attn_rel_b.weight": np.ones((8, 3))}, "biases of their own"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "refused_as"),
+    [
+        ("nomic_bert", "attn_qkv.bias", "attn.Wqkv.bias"),
+        ("nomic_bert", "attn_norm_2.weight", "attn.attn_norm_2.weight"),
+        ("jina_embeddings_v3", "attn_q_norm.weight", "mixer.attn_q_norm.weight"),
+    ],
+)
+def test_a_tensor_that_a_rotated_bert_does_not_read_refuses_its_layer(
+    tmp_path, name, tensor, refused_as
+):
+    path = changed(tmp_path, name, {}, {f"blk.1.{tensor}": np.ones(72, np.float32)})
+    found = plan(open_checkpoint(path))
+    (module,) = found.refused
+    assert f"tensor encoder.layers.1.{refused_as} is not known to this family" in module.reason
+    assert [layer.layer for layer in found.layers] == [0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dispersion.checking import check_head
 from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
-from dispersion.growth import LogGrowth, PowerGrowth
+from dispersion.growth import LogBaseGrowth, LogGrowth, PowerGrowth
 from dispersion.head import BallImage, Head
 from dispersion.rotary import rotary
 from dispersion.verdict import Target, Verdict
@@ -60,6 +60,34 @@ def test_powers_enclose_the_definition_and_never_settle(rule):
     for wrong in ({"power": -0.1}, {"period": 0.5}, {"power": math.inf}, {"period": math.nan}):
         with pytest.raises(ArgumentError, match="power must be 0 or more"):
             replace(rule, **wrong)
+
+
+@pytest.mark.parametrize("trained", [2, 20, 8192])
+def test_logarithms_to_a_base_enclose_the_definition_and_never_fall(trained):
+    rule, before = LogBaseGrowth(trained), 0.0
+    for n in [*range(1, 50), 8191, 8192, 8193, 32767, 10**7, 2**60]:
+        exact = max(1.0, math.log(n) / math.log(trained))
+        found = rule.factor(n)
+        assert found.lower <= exact <= found.upper <= exact * (1 + 2.0**-19)
+        assert found.lower >= before
+        assert rule.envelope(n) >= found.upper
+        before = found.lower
+    assert rule.factor(trained) == ONE
+    assert rule.settles(math.log(trained) * (1 - 2.0**-18))
+    assert not rule.settles(math.log(trained))
+    with pytest.raises(ArgumentError, match="trained must be 2 or more"):
+        LogBaseGrowth(1)
+
+
+def test_where_a_logarithm_settles_ceilings_fall_and_elsewhere_no_length_is_the_last():
+    rule = LogBaseGrowth(100)
+    slow, fast = 4.5, 5.0  # log 100 = 4.605
+    bounds = Bounds(head(slow, growth=rule), slow * (1 + 1e-9), slow)
+    found = [bounds.ceiling(Target(n)) for n in (2, 50, 99, 100, 101, 150, 10**3, 10**5, 10**9)]
+    assert found == sorted(found, reverse=True)
+    last = check_head(head(slow, growth=rule), [Target(200)]).largest_length
+    assert 91 <= last < 110  # ⌊1 + e^4.5⌋ without growth
+    assert check_head(head(fast, growth=rule), [Target(200)]).largest_length == math.inf
 
 
 def test_ceilings_under_a_power_rise_again_so_no_length_is_the_last():

@@ -7,7 +7,8 @@ spread is at most τ(n−1)·δ. Proof: a row's logits are linear in its query, 
 
 Ceilings 1/(1+(n−1)e^(−δτ)) need not fall with n: with τ = 1 + c·log(1 + n/f) they do where δ·c ≤ 1,
 since log(n−m) − δτ then has the slope 1/(n−m) − δc/(f+n) > 0; beyond, every target below 1 is
-allowed again at some length.
+allowed again at some length. With τ = max(1, log n/log s) they do where δ ≤ log s, as the slope
+past s is 1/(n−m) − δ/(n·log s).
 """
 
 from __future__ import annotations
@@ -112,6 +113,36 @@ class PowerGrowth:
 
     def envelope(self, length: int) -> float:
         return self.factor(length).upper
+
+
+@dataclass(frozen=True)
+class LogBaseGrowth:
+    """τ = max(1, log(t + 1)/log(trained)) at position t (Qwen 1, its `logn` attention).
+
+    Attributes:
+        trained: s, the length up to which nothing grows; 2 or more.
+    """
+
+    trained: int
+
+    def __post_init__(self) -> None:
+        if self.trained < 2:
+            msg = f"trained must be 2 or more. Got {self.trained}."
+            raise ArgumentError(msg)
+
+    @in_precision
+    def factor(self, length: int) -> Enclosure:
+        if length <= self.trained:
+            return Enclosure.exact(1.0)
+        found = from_arb(arb(length).log() / arb(self.trained).log())
+        return Enclosure(max(1.0, found.lower * (1 - _ROUNDING)), found.upper * (1 + _ROUNDING))
+
+    @in_precision
+    def settles(self, spread: float) -> bool:
+        return bool(arb(spread) * arb(1 + 2 * _ROUNDING) < arb(self.trained).log())
+
+    def envelope(self, length: int) -> float:
+        return max(1.0 + _ROUNDING, self.factor(length).upper)
 
 
 @dataclass(frozen=True)

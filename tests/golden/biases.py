@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
+from published_attention import slopes
 
 if TYPE_CHECKING:
     from real import Real
@@ -37,6 +38,10 @@ def biases(real: Real, positions: Tensor, layer: int) -> Tensor | None:
             positions[:, None, :] - positions[:, :, None], **(more if real.kind == "t5" else {})
         )
         return first.relative_attention_bias(buckets).permute(0, 3, 1, 2)
+    if real.kind == "baichuan":
+        table = torch.tensor(slopes(real.heads), dtype=real.dtype)
+        lags = (positions[:, None, :] - positions[:, -1:, None]).to(real.dtype)
+        return table[None, :, None, None] * lags[:, None]
     if real.kind == "mpnet":
         encoder = real.model.encoder
         buckets = encoder.relative_position_bucket(positions[:, None, :] - positions[:, -1:, None])
@@ -57,6 +62,8 @@ def arguments(real: Real, bias: Any, states: Tensor, layer: int, *, eager: bool)
     if real.kind == "bloom":
         flat = bias.reshape(batch * real.heads, 1, n)
         return {"residual": torch.zeros_like(states), "alibi": flat, "attention_mask": None}
+    if real.kind == "baichuan":
+        return {"attention_mask": bias}
     if real.kind == "mpnet":
         return {"position_bias": bias, "output_attentions": True}
     if real.kind == "mpt":
@@ -86,4 +93,4 @@ def answer(
         return {"logits": weights[:, :, -1].log() + bias[:, :, 0]}
     if real.kind == "umt5":
         return calls[-1] | ({} if bias is None else {"position_bias": bias})
-    return calls[-1] | ({"bias": calls[-1]["mask"]} if real.kind == "falcon" else {})
+    return calls[-1] | ({"bias": calls[-1]["mask"]} if real.kind in ("baichuan", "falcon") else {})

@@ -23,6 +23,7 @@ import torch
 from ascent import MOST, Found, ascend, context_row, free_phase
 from families import FAMILIES, SCALES, Family, Size, randomise
 from places import walk
+from published_families import PUBLISHED
 from real import SOFTMAX, Real, held, probabilities
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -299,7 +300,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DATA)
     parser.add_argument("--most", type=int, default=MOST, help="restarts of a layer at once")
     args = parser.parse_args()
-    known = {family.name: family for family in FAMILIES}
+    known = {family.name: family for family in (*FAMILIES, *PUBLISHED)}
     for name in args.names or known:
         make(known[name], SCALES[args.scale], args.scale, args.seed, args.out, args.most)
     if args.out == DATA:

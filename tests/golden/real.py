@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import published  # noqa: F401  models of its own, registered with AutoModel
 import torch
 import transformers
 from biases import answer, arguments, biases
@@ -54,7 +55,7 @@ BEHIND_PADDING = (
     "roberta-prelayernorm",
     "xlm-roberta-xl",
 )  # first positions
-GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
+GROWING = ("beam", "llama4_text", "ministral3", "mistral4", "qwen")  # queries, with the position
 UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
     "siglip_text_model": SiglipTextModel,
@@ -334,7 +335,8 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in (*GROWING, *BEHIND)
+        grows = self.kind in GROWING and getattr(self.config, "use_logn_attn", True)
+        return self.rotary and not grows and self.kind not in BEHIND
 
     @property
     def inside(self) -> bool:
@@ -554,7 +556,7 @@ class Real:
             kwargs["position_ids"] = rotation
         elif rotation is not None or hasattr(self.model, "rotary_emb"):  # None is an answer too
             kwargs["position_embeddings"] = rotation
-        if self.kind in ("ministral3", "mistral4"):
+        if self.kind in ("ministral3", "mistral4", "qwen"):
             kwargs["position_ids"] = self.where
         if self.kind == "beam" and rotation is None and self.where is not None:
             module = sys.modules[type(self.model).__module__]

@@ -53,7 +53,7 @@ class Blocks:
 
     Attributes:
         stack: the word in front of the layer index ("h", "encoder.layer").
-        module: the attention within a layer.
+        module: the attention within a layer; nothing where the layer itself holds the projections.
         norm: the norm in front of attention, within a layer; None for none.
         inside: pattern of a name within a layer → why it is skipped.
         outside: pattern of a name outside the layers, without the prefix → why.

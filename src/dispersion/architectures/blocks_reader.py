@@ -117,7 +117,8 @@ class BlocksReader:
 
     def _attention(self, prefix: str, layer: int) -> Attention:
         rules, kind = self.rules, self.kinds[layer]
-        module = f"{prefix}{rules.stack}.{layer}.{rules.module}"
+        root = f"{prefix}{rules.stack}.{layer}"
+        module = f"{root}.{rules.module}" if rules.module else root
         rotary, window = self._rotary(kind), kind.window
         scale = inverse_root(self.head_dim) if rules.scale == "root" else ONE
         if rotary is not None:

@@ -54,7 +54,8 @@ class Naming:
 
     Attributes:
         stack: the word in front of the layer index ("layers", "h", "encoder.layer").
-        module: the attention within a layer ("self_attn").
+        module: the attention within a layer ("self_attn"); nothing where the layer itself holds the
+            projections, and then no tensor within it may be unknown.
         inside: pattern of a name within a layer → why it is skipped.
         outside: pattern of a name outside the layers, without the stack's prefix → why.
         near: further modules within a layer in which an unknown tensor would change attention.
@@ -72,6 +73,11 @@ class Naming:
     further_layers: int = 0
     softmax: str = r"[qk]_proj\.(weight|bias)"
 
+    @property
+    def below(self) -> str:
+        """What names within the attention begin with."""
+        return f"{self.module}." if self.module else ""
+
     def find_prefix(self, checkpoint: Checkpoint, attending: Collection[int]) -> str:
         """The part of names before the stack in this file, such as "model." or nothing.
 
@@ -81,8 +87,8 @@ class Naming:
         Raises:
             CheckpointError: no tensor of an attention layer is there.
         """
-        stack, module = re.escape(self.stack), re.escape(self.module)
-        layer = re.compile(rf"^((?:.*\.)?){stack}\.(\d+)\.{module}\.")
+        stack, module = re.escape(self.stack), re.escape(self.below)
+        layer = re.compile(rf"^((?:.*\.)?){stack}\.(\d+)\.{module}")
         found: dict[str, set[int]] = {}
         for name in checkpoint.names:
             if m := layer.match(name):
@@ -90,7 +96,7 @@ class Naming:
         if not found:
             msg = (
                 f"{shown(checkpoint.source)} must hold attention tensors named {self.stack}.N."
-                f"{self.module}.*, as the model_type in its config.json says. Got none."
+                f"{self.below}*, as the model_type in its config.json says. Got none."
             )
             raise CheckpointError(msg)
         wanted = set(attending)
@@ -226,7 +232,7 @@ def account(
             module = attention_module(rest) or rest
             refused.setdefault(f"{stack}.*.{module}", reason)
             continue
-        near = any(rest.startswith(f"{m}.") for m in attending)
+        near = not naming.module or any(rest.startswith(f"{m}.") for m in attending)
         elsewhere = _FEED_FORWARD.search(rest) or attention_module(rest)
         telling = _TELLING.search(rest) and not elsewhere
         readers = parents.get(name.rpartition(".")[0], [])

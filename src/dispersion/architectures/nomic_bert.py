@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import jina_embeddings_v3
 from dispersion.architectures.blocks import Keys
+from dispersion.architectures.granted import check_granted
 from dispersion.architectures.rotations import rope
-from dispersion.checkpoint.text import shown
-from dispersion.errors import UnsupportedError
 from dispersion.rotary import RopeRule
 
 if TYPE_CHECKING:
@@ -35,12 +33,7 @@ _GRANTED: dict[str, Any] = {
 
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """Keys of the older dialect must say what the class does."""
-    for key, granted in _GRANTED.items():
-        value = config.get(key, granted)
-        if value != granted:
-            must, got = json.dumps(granted), shown(repr(value))
-            msg = f"{key} in config.json must be {must} for nomic_bert. Got {got}: not supported."
-            raise UnsupportedError(msg)
+    check_granted(config, _GRANTED, "nomic_bert")
     return blocks
 
 

@@ -26,7 +26,9 @@ NAMES = (
     "altclip",
     "apertus",
     "arcee",
+    "baichuan",
     "bailing_hybrid",
+    "bailing_moe",
     "bamba",
     "bart",
     "beam",
@@ -39,6 +41,7 @@ NAMES = (
     "blip",
     "bloom",
     "chameleon",
+    "chatglm",
     "chinese_clip",
     "clip",
     "clip_text_model",
@@ -50,6 +53,7 @@ NAMES = (
     "ctrl",
     "cwm",
     "dbrx",
+    "deepseek",
     "deepseek_v2",
     "deepseek_v3",
     "deepseek_v32",
@@ -60,6 +64,7 @@ NAMES = (
     "dory",
     "dots1",
     "dots3_note_text",
+    "dream",
     "electra",
     "emu3_text_model",
     "ernie4_5",
@@ -108,6 +113,7 @@ NAMES = (
     "hy_v3",
     "hy_v4",
     "hyperclovax",
+    "internlm2",
     "internlm3",
     "internvl_vision",
     "iquestcoder",
@@ -121,6 +127,7 @@ NAMES = (
     "layoutlmv3",
     "lfm2",
     "lfm3",
+    "llada",
     "llama",
     "llama4_text",
     "longcat_flash",
@@ -130,6 +137,7 @@ NAMES = (
     "megatron_bert",
     "mellum",
     "mimo_v2_flash",
+    "minicpm",
     "minicpm3",
     "minimax",
     "minimax_m2",
@@ -161,11 +169,13 @@ NAMES = (
     "openai_gpt",
     "openai_privacy_filter",
     "opt",
+    "orion",
     "pegasus",
     "persimmon",
     "phi",
     "phi3",
     "phimoe",
+    "qwen",
     "qwen2",
     "qwen2_moe",
     "qwen2_vl_text",
@@ -204,6 +214,7 @@ NAMES = (
     "whisper",
     "xglm",
     "xlm_roberta_xl",
+    "xverse",
     "zamba",
     "zamba2",
 )
@@ -279,7 +290,11 @@ def _find(checkpoint: Checkpoint) -> Family:
         raise UnsupportedError(
             _refusal(f"architecture {shown(', '.join(names))}", names[0].lower())
         )
-    msg = "config.json must have model_type. Got neither model_type nor architectures; add it."
+    msg = (
+        "config.json must have model_type. Got neither model_type nor architectures. Add the name "
+        "that `dispersion families` has for this model; where it has none, give two weight files, "
+        "as in `dispersion check W_Q.npy W_K.npy`."
+    )
     raise CheckpointError(msg)
 
 

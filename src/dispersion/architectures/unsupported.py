@@ -56,8 +56,7 @@ _GROUPS: dict[str, str] = {
     SUMMED: "deepseek_v4",
     LEARNED: "mistral_large4 mistral_large4_text",
     SEVERAL: "bark csm moshi musicgen musicgen_melody",
-    OWN: "aquila baichuan bailing_moe chatglm deepseek dream internlm internlm2 llada minicpm "
-    "mixformer-sequential orion qwen telechat xverse",
+    OWN: "aquila internlm mixformer-sequential telechat",
 }
 REASONS: dict[str, str] = {name: why for why, names in _GROUPS.items() for name in names.split()}
 """From a model_type to the reason."""

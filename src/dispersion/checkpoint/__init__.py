@@ -37,6 +37,9 @@ __all__ = [
     "to_float64",
 ]
 
+# model.bin.part1, model.gguf.part-01, model.safetensors.001
+PIECE = re.compile(r"\.(part[-_.]?\d*|\d{2,})(of\d+)?$", re.IGNORECASE)
+
 
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """Open a model: a folder, a .safetensors file, a .safetensors.index.json or a .gguf file.
@@ -132,6 +135,12 @@ def _entries(file: Path, also: str) -> dict[str, Entry]:
     except OSError as error:
         msg = f"{shown(file)} cannot be read ({reason(error)}). Check its permissions."
         raise CheckpointError(msg) from None
+    if PIECE.search(file.name):
+        msg = (
+            f"{shown(file)} seems to be a piece of a file. Join the pieces into one file, in order "
+            "(as with cat), and give that."
+        )
+        raise CheckpointError(msg)
     msg = f"{shown(file)} is of no known kind. Give a .safetensors, {INDEX}{also}."
     raise CheckpointError(msg)
 

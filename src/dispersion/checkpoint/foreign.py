@@ -123,8 +123,9 @@ def foreign_file(path: Path) -> DispersionError | None:
 def foreign_folder(folder: Path, names: Collection[str]) -> DispersionError | None:
     """The same for a folder, given the names of what it holds."""
     for known in FORMATS:
-        if any(name.lower().endswith(known.suffixes) or name in known.files for name in names):
-            return _error(folder, known)
+        for name in names:
+            if name.lower().endswith(known.suffixes) or name in known.files:
+                return _error(folder / name, known)
     return None
 
 

@@ -32,7 +32,10 @@ ELSEWHERE = (
     "no_rope_layer_step", "n_deepstack_layers", "decoder_block_count",
 )  # fmt: skip
 # What files of these say of attention.causal, their own settings read.
-ENCODERS = ("bert.", "gemma-embedding.", "modern-bert.")
+ENCODERS = (
+    "bert.", "dream.", "eurobert.", "gemma-embedding.", "jina-bert-v3.", "llada.", "modern-bert.",
+    "nomic-bert.", "nomic-bert-moe.",
+)  # fmt: skip
 
 
 def find_architecture(values: Mapping[str, Any], file: str) -> tuple[str, Architecture]:

@@ -23,6 +23,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "apertus": Architecture("apertus", names=names.APERTUS, factors=("rope_freqs",)),
     "arcee": Architecture("arcee", rows="pairs"),
+    "bailingmoe": Architecture("llama", rows="pairs"),
+    "bailingmoe2": Architecture(
+        "bailing_moe", settings.bailing, names.BAILING, partial=True, drafts=True,
+    ),
     "bert": Architecture(
         "bert", settings.bert, older.BERT, eps=LAYER, scalings=(), head_is_share=True,
     ),
@@ -45,13 +49,17 @@ ARCHITECTURES: dict[str, Architecture] = {
         "dbrx", settings.dbrx, older.DBRX, eps=None, reads=("attention.clamp_kqv",),
         scalings=("none", "linear"), head_is_share=True,
     ),
+    "deepseek": Architecture("llama", rows="pairs"),
     "deepseek2": Architecture(
         "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
         scaled=latent.stretched, scalings=("none", "yarn"), latent=True,
     ),
     "dots1": Architecture("dots1"),
+    "dream": Architecture("dream", settings.two_sided),
     "ernie4_5": Architecture("ernie4_5", settings.bias_as("use_bias")),
     "ernie4_5-moe": Architecture("ernie4_5_moe", settings.bias_as("use_bias")),
+    "eurobert": Architecture("eurobert", settings.two_sided),
+    "exaone": Architecture("llama", factors=("rope_freqs",)),
     "exaone-moe": Architecture(
         "exaone_moe", layers.exaone_moe, reads=layers.SLIDING, scalings=("none",), drafts=True,
     ),
@@ -106,9 +114,16 @@ ARCHITECTURES: dict[str, Architecture] = {
     "granitemoe": Architecture("granitemoe", settings.granite, rows="pairs"),
     "hunyuan-dense": Architecture("hunyuan_v1_dense", names=names.HUNYUAN),
     "hunyuan-moe": Architecture("hunyuan_v1_moe", names=names.HUNYUAN),
+    "internlm2": Architecture("llama", rows="pairs", head_is_share=True),
     "jais2": Architecture("jais2", eps=LAYER, scalings=("none", "linear")),
+    "jamba": Architecture("jamba", hybrids.jamba, names.JAMBA, scalings=(), mixed=True),
+    "jina-bert-v3": Architecture(
+        "jina_embeddings_v3", settings.two_sided, older.JINA_BERT, eps=LAYER,
+        scalings=("none", "linear"), head_is_share=True,
+    ),
     "lfm2": Architecture("lfm2", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "lfm2moe": Architecture("lfm2_moe", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
+    "llada": Architecture("eurobert", settings.two_sided, rows="pairs"),
     "llama": Architecture("llama", settings.llama, rows="pairs", factors=("rope_freqs",)),
     "llama4": Architecture(
         "llama4_text", layers.llama4, reads=layers.SLIDING, scalings=("none", "linear"),
@@ -118,6 +133,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "mimo_v2_flash", layers.mimo2, names.MIMO2,
         reads=(*layers.SLIDING, "attention.value_scale"), scalings=("none",), partial=True,
         local_base=True, drafts=True, by_layer=True,
+    ),
+    "minicpm": Architecture(
+        "minicpm", settings.minicpm, rows="pairs", scalings=("none", "linear", "longrope"),
+        factors=("rope_factors_long", "rope_factors_short"),
     ),
     "minimax-m2": Architecture("minimax_m2", partial=True),
     "mistral3": Architecture(
@@ -138,6 +157,22 @@ ARCHITECTURES: dict[str, Architecture] = {
         "nemotron", eps=("attention.layer_norm_epsilon", "norm_eps"), partial=True,
         scalings=("none", "linear"),
     ),
+    "nemotron_h": Architecture(
+        "nemotron_h", hybrids.nemotron_h, names.NEMOTRON_H, rows="pairs",
+        eps=("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"), scalings=(), mixed=True,
+    ),
+    "nemotron_h_moe": Architecture(
+        "nemotron_h", hybrids.nemotron_h, names.NEMOTRON_H, rows="pairs",
+        eps=("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"), scalings=(), mixed=True,
+    ),
+    "nomic-bert": Architecture(
+        "nomic_bert", settings.two_sided, older.NOMIC_BERT, eps=LAYER,
+        scalings=("none", "linear"), head_is_share=True,
+    ),
+    "nomic-bert-moe": Architecture(
+        "jina_embeddings_v3", settings.two_sided, older.JINA_BERT, eps=LAYER,
+        scalings=("none", "linear"), head_is_share=True,
+    ),
     "olmo": Architecture("olmo", rows="pairs", eps=None),
     "olmo2": Architecture("olmo2", layers.olmo2, names.NORMS_BEHIND, reads=layers.SLIDING),
     "olmoe": Architecture("olmoe"),
@@ -148,6 +183,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         "phi3", settings.phi3, names.FUSED, reads=layers.SLIDING[:1],
         scalings=("none", "linear", "longrope"), partial=True,
         factors=("rope_factors_long", "rope_factors_short"),
+    ),
+    "qwen": Architecture(
+        "qwen2", names=names.FUSED, scalings=("none", "linear"), fused=True, head_is_share=True,
     ),
     "qwen2": Architecture("qwen2"),
     "qwen2moe": Architecture("qwen2_moe", settings.bias_as("qkv_bias")),
@@ -186,17 +224,20 @@ ARCHITECTURES: dict[str, Architecture] = {
         "t5", settings.t5, older.T5, eps=T5, reads=("attention.relative_buckets_count",),
         scalings=(),
     ),
+    "xverse": Architecture("llama", settings.of_one_group, rows="pairs", scalings=("none",)),
 }  # fmt: skip
 # Architectures of models that are read from other files, and why not from these.
 _LATENTS = "llama.cpp normalises latents with another ε than the model"
 _SECTIONS = "in llama.cpp the slowest pairs do not turn with the positions of text"
 UNREAD: dict[str, str] = {
+    "baichuan": "whether its heads turn or have ALiBi is told by the number of layers alone",
     "chameleon": "norms of its queries and keys lie in an order that is not read",
     "clip": "it holds towers for images without the text they go with",
     "gptj": "llama.cpp does not run it",
     "kimi-linear": _LATENTS,
     "minicpm3": _LATENTS,
     "mistral4": "what such files say of the temperature of logits is not established",
+    "orion": "which pairs turn depends on the version of llama.cpp",
     "phimoe": "llama.cpp computes another norm than the model has",
     "qwen3vl": _SECTIONS,
     "qwen3vlmoe": _SECTIONS,

@@ -30,6 +30,21 @@ def lfm2(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # 
     return {"layer_types": _by_key_heads(meta, config, "conv")}
 
 
+def nemotron_h(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Layers without key heads are Mamba 2 or feed-forward."""
+    return {"layers_block_type": _by_key_heads(meta, config, "linear_attention")}
+
+
+def jamba(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Layers with key heads come in one period."""
+    layers = config["num_hidden_layers"]
+    attending = [i for i, kind in enumerate(_by_key_heads(meta, config, "")) if kind]
+    period = attending[1] - attending[0] if len(attending) > 1 else layers
+    if attending != list(range(attending[0], layers, period)) or attending[0] >= period:
+        meta.refuse(KEY_HEADS, "but layers that attend must come in one period")
+    return {"attn_layer_period": period, "attn_layer_offset": attending[0]}
+
+
 def _by_key_heads(meta: Metadata, config: Config, other: str) -> list[str]:
     counts = meta.counts(KEY_HEADS, config["num_hidden_layers"])
     return [FULL if count else other for count in counts]

@@ -193,6 +193,43 @@ MAMBA = {
     "ssm_out": "mamba.out_proj",
 }
 GRANITE_HYBRID = replace(DECODER, layer={**DECODER.layer, **MAMBA})
+JAMBA = replace(
+    DECODER,
+    layer={
+        **DECODER.layer,
+        **MAMBA,
+        "ffn_norm": "pre_ff_layernorm",
+        "ssm_b_norm": "mamba.b_layernorm",
+        "ssm_c_norm": "mamba.c_layernorm",
+        "ssm_dt_norm": "mamba.dt_layernorm",
+        "ssm_x": "mamba.x_proj",
+    },
+    whole={**DECODER.whole, "output_norm": "model.final_layernorm"},
+)
+NEMOTRON_H = replace(
+    DECODER,
+    module="mixer",
+    layer={
+        "attn_norm": "norm",
+        **{f"attn_{side}": f"mixer.{side}_proj" for side in "qkv"},
+        "attn_output": "mixer.o_proj",
+        **{stem: name.replace("mamba.", "mixer.") for stem, name in MAMBA.items()},
+    },
+)
+BAILING = Names(
+    "model.layers",
+    "attention",
+    {
+        "attn_norm": "input_layernorm",
+        "attn_qkv": "attention.query_key_value",
+        "attn_q_norm": "attention.query_layernorm",
+        "attn_k_norm": "attention.key_layernorm",
+        "attn_output": "attention.dense",
+        "ffn_norm": "post_attention_layernorm",
+        "layer_out_norm": "final_layernorm",
+    },
+    {"token_embd": "model.word_embeddings", "output_norm": "model.norm", "output": "lm_head"},
+)
 FALCON_H1 = replace(
     DECODER,
     # This norm has no suffix in files.

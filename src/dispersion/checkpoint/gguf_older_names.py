@@ -146,6 +146,29 @@ BERT = Names(
         "token_embd_norm": "embeddings.LayerNorm",
     },
 )
+NOMIC_BERT = Names(
+    "encoder.layers",
+    "attn",
+    {
+        "attn_qkv": "attn.Wqkv",
+        "attn_output": "attn.out_proj",
+        "attn_output_norm": "norm1",
+        "ffn_gate": "mlp.fc12",
+        "ffn_up": "mlp.fc11",
+        "ffn_down": "mlp.fc2",
+        "layer_output_norm": "norm2",
+    },
+    {
+        "token_embd": "embeddings.word_embeddings",
+        "token_types": "embeddings.token_type_embeddings",
+        "token_embd_norm": "emb_ln",
+    },
+)
+JINA_BERT = replace(
+    NOMIC_BERT,
+    module="mixer",
+    layer={**NOMIC_BERT.layer, "attn_qkv": "mixer.Wqkv", "attn_output": "mixer.out_proj"},
+)
 
 
 @dataclass(frozen=True)

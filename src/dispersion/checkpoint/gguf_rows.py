@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     Indices = NDArray[np.int64]
 
-ROTATED = re.compile(r"model\.layers\.\d+\.self_attn\.(q|k)_proj\.(weight|bias)", re.ASCII)
+ROTATED = re.compile(
+    r"model\.layers\.\d+\.(?:self_attn|mixer)\.(q|k)_proj\.(weight|bias)", re.ASCII
+)
 SIDES = re.compile(
     r"(gpt_neox\.layers\.\d+\.attention|transformer\.h\.\d+\.self_attention)"
     r"\.query_key_value\.(weight|bias)",

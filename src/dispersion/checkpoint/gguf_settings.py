@@ -140,6 +140,33 @@ def qk_normed(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]
     return {"use_qk_norm": found.any("attn_q_norm.weight")}
 
 
+def bailing(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """QK norms and biases where there are their tensors."""
+    return {
+        "use_qk_norm": found.any("attn_q_norm.weight"),
+        "use_qkv_bias": found.any("attn_qkv.bias"),
+    }
+
+
+def minicpm(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """A factor on embeddings, which older files leave to the program."""
+    return {"scale_emb": meta.real("embedding_scale", 12.0)}
+
+
+def of_one_group(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """As many key heads as query heads: the rows of fewer lie in an order of their own."""
+    if config["num_key_value_heads"] != config["num_attention_heads"]:
+        meta.refuse("attention.head_count_kv", "but only as many as query heads are read")
+    return {}
+
+
+def two_sided(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Queries that see later tokens too, as the program takes from the file."""
+    if meta.flag("attention.causal", default=True):
+        meta.refuse("attention.causal", "but only false is read for this architecture")
+    return {}
+
+
 def bloom(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """Its own keys for what all have."""
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from dispersion.errors import UnsafeFileError
 if TYPE_CHECKING:
     from pathlib import Path
 
+SHARD = re.compile(r"pytorch_model-\d+-of-\d+\.bin")
 SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 
 
@@ -47,12 +49,24 @@ def unsafe(path: Path) -> str:
 
 
 def unsafe_folder(folder: Path, pickles: list[Path]) -> str:
-    """The same for a folder whose weights are all pickles; its shards go into one file."""
-    shards = any(path.name.startswith("pytorch_model") for path in pickles)
-    pattern = str(folder / ("pytorch_model*.bin" if shards else f"*{pickles[0].suffix}"))
-    return _message(
-        folder, f'__import__("glob").glob({json.dumps(pattern)})', folder / "model.safetensors"
-    )
+    """The same for a folder whose weights are all pickles; its shards go into one file.
+
+    Other files than shards of one model are never put together: two models, or the halves of
+    split tensors, would overwrite each other under the same names.
+    """
+    whole = [path for path in pickles if path.name == "pytorch_model.bin"] or pickles
+    if len(whole) == 1:
+        files = f"[{json.dumps(str(whole[0]))}]"
+    elif all(SHARD.fullmatch(path.name) for path in pickles):
+        pattern = json.dumps(str(folder / "pytorch_model-*-of-*.bin"))
+        files = f'__import__("glob").glob({pattern})'
+    else:
+        names = shown(", ".join(path.name for path in pickles))
+        return (
+            f"{shown(folder)} holds several pickles ({names}), which can run code when read, so "
+            "none is opened. Name one to be given the command that converts it."
+        )
+    return _message(folder, files, folder / "model.safetensors")
 
 
 def _message(path: Path, files: str, target: Path) -> str:
