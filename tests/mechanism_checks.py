@@ -104,6 +104,24 @@ def t5_bucket(distance, buckets, furthest):
     return min(buckets - 1, exact + int(ratio * (buckets - exact)))
 
 
+def deberta_bucket(distance, places):
+    """The bucket of a distance, as transformers computes it but in float64."""
+    exact, most = places.exact, places.furthest
+    if exact is None or abs(distance) <= exact:
+        return distance
+    share = math.log(abs(distance) / exact) / math.log(most / exact)
+    return int(math.copysign(math.ceil(share * (exact - 1)) + exact, distance))
+
+
+def products(bias, query, keys, positions):
+    """What tables of distances add to the last query's logits, before the scale."""
+    places, found = bias.places, []
+    for key, lag in zip(keys, positions[-1] - positions, strict=True):
+        index = min(max(deberta_bucket(int(lag), places), places.low), places.high) - places.low
+        found.append(query @ bias.keys.value[index] + key @ bias.queries.value[index])
+    return np.array(found)
+
+
 def biases(bias, positions):
     """What the last query's logits get for keys at these positions; ALiBi up to a constant."""
     if isinstance(bias, LinearBias):

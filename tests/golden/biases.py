@@ -1,4 +1,4 @@
-"""Models that add biases of positions to their logits, and what their modules are asked for."""
+"""Models whose positions add to their logits, and what their modules are asked for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,20 @@ import torch
 if TYPE_CHECKING:
     from real import Real
     from torch import Tensor
+
+
+DISTANCES = ("deberta", "deberta-v2")
+
+
+def distances(real: Real, positions: Tensor) -> Tensor:
+    """How far each query lies behind each key, or the bucket of that: (batch, n, n)."""
+    found = positions[:, :, None] - positions[:, None, :]
+    encoder = real.model.encoder
+    if getattr(encoder, "position_buckets", -1) > 0:
+        bucket = sys.modules[type(real.model).__module__].make_log_bucket_position
+        size = encoder.position_buckets, encoder.max_relative_positions
+        found = bucket(found, *size).long()
+    return found
 
 
 def owner(real: Real, layer: int) -> int:
@@ -26,6 +40,8 @@ def biases(real: Real, positions: Tensor, layer: int) -> Tensor | None:
     n = int(positions.max()) + 1
     if real.crosses(layer):
         return None
+    if real.kind in DISTANCES:
+        return distances(real, positions)
     if real.kind in ("t5", "umt5"):
         first = real.attention(owner(real, layer))
         more = {
@@ -57,6 +73,13 @@ def arguments(real: Real, bias: Any, states: Tensor, layer: int, *, eager: bool)
     if real.kind == "bloom":
         flat = bias.reshape(batch * real.heads, 1, n)
         return {"residual": torch.zeros_like(states), "alibi": flat, "attention_mask": None}
+    if real.kind in DISTANCES:
+        if real.kind == "deberta-v2":  # its code knows one context at a time, but any heads
+            bias = bias.repeat_interleave(real.heads, dim=0)[None]
+        rows = real.model.encoder.get_rel_embedding()
+        seen = torch.ones(batch, 1, n, n)
+        both = {"relative_pos": bias, "rel_embeddings": rows, "attention_mask": seen}
+        return both | {"output_attentions": True}
     if real.kind == "mpnet":
         return {"position_bias": bias, "output_attentions": True}
     if real.kind == "mpt":
@@ -80,6 +103,8 @@ def answer(
     weights = output[2 if real.kind == "t5" else 1]
     if eager:
         return weights
+    if real.kind in DISTANCES:
+        return calls[-1]
     if real.kind in ("bloom", "mpnet"):
         return {"logits": weights[:, :, -1].log()}
     if real.kind == "mpt":

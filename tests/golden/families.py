@@ -445,6 +445,26 @@ def layoutlmv3(size: Size) -> dict[str, Any]:
     return bert(size, **page, **bins, **sizes)
 
 
+def narrow(size: Size) -> dict[str, int]:
+    """Two heads, where there are many matrices."""
+    return {"hidden_size": 2 * size.head_dim, "num_attention_heads": 2}
+
+
+def deberta(size: Size, **more: Any) -> dict[str, Any]:
+    """A table that ends before the longest contexts do."""
+    both = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
+    table = {"max_relative_positions": 12, "position_biased_input": False}
+    return bert(size, **both, **table) | more
+
+
+def deberta_v2(size: Size, **more: Any) -> dict[str, Any]:
+    """As published: buckets, one projection for both, a norm of the table, a convolution."""
+    buckets = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+    return (
+        deberta(size, pos_att_type="p2c|c2p", conv_kernel_size=3, conv_groups=3, **buckets) | more
+    )
+
+
 def albert(size: Size, **more: Any) -> dict[str, Any]:
     """Three layers of two groups, on narrower embeddings."""
     grouped = {"embedding_size": size.head_dim - 2, "num_hidden_layers": 3, "num_hidden_groups": 2}
@@ -1218,6 +1238,18 @@ FAMILIES = (
     ),
     Family("gte", "Gte", turned_bert, head="Model"),
     Family("mpnet", "MPNet", lambda s: bert(s, pad_token_id=1), head="Model"),
+    Family("deberta", "Deberta", lambda s: deberta(s, **narrow(s)), head="Model"),
+    Family("deberta_v2", "DebertaV2", deberta_v2, head="ForMaskedLM"),
+    Family(
+        "deberta_v2__own_keys",
+        "DebertaV2",
+        # no buckets, projections of the table alone, learned positions too
+        lambda s: (
+            bert(s, relative_attention=True, pos_att_type=["c2p", "p2c"], max_relative_positions=12)
+            | {"max_position_embeddings": 64, "type_vocab_size": 2, **narrow(s)}
+        ),
+        head="Model",
+    ),
     Family("bart", "Bart", seq2seq, head="ForConditionalGeneration"),
     Family("mbart", "MBart", lambda s: seq2seq(s, scale_embedding=True), head="Model"),
     Family("marian", "Marian", seq2seq, head="Model"),

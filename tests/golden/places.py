@@ -147,6 +147,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(albert(config)), base="albert")
     if kind == "hrm_text":
         return Places(listed=tuple(hrm(config)))
+    if kind == "deberta-v2":
+        return Places(listed=tuple(deberta(config)), base="deberta")
     if kind == "blip":
         return Places(listed=tuple(blip(config)))
     if kind in TWO_TOWERS:
@@ -294,6 +296,16 @@ def t5gemma(config: Any) -> Iterator[Place]:
                 yield Place(f"{root}cross_attn", norm, keys="encoder.norm")
 
 
+def deberta(config: Any) -> Iterator[Place]:
+    """The second layer reads the norm of the convolution where there is one."""
+    before = "embeddings.LayerNorm"
+    for i in range(config.num_hidden_layers):
+        root = f"encoder.layer.{i}."
+        yield Place(f"{root}attention.self", before)
+        convolved = i == 0 and getattr(config, "conv_kernel_size", 0) > 0
+        before = "encoder.conv.LayerNorm" if convolved else f"{root}output.LayerNorm"
+
+
 def moonshine(config: Any) -> Iterator[Place]:
     """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
     for i in range(config.encoder_num_hidden_layers):
@@ -421,6 +433,7 @@ PLACES |= {
     ),
 }
 PLACES |= {  # encoders built like BERT
+    "deberta": replace(BERT, base="deberta"),
     "ernie": replace(BERT, base="ernie"),
     "gte": replace(AFTER, base="gte"),
     "jina_embeddings_v3": replace(AFTER, base="roberta"),

@@ -17,7 +17,7 @@ from unittest import mock
 
 import torch
 import transformers
-from biases import answer, arguments, biases
+from biases import DISTANCES, answer, arguments, biases
 from places import RAW, SEQ2SEQ, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
@@ -44,8 +44,8 @@ INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4")
 OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
-SOFTMAX = ("blip", "megatron-bert", "rembert", "wavlm")  # call softmax themselves
-BIASED = ("bloom", "mpnet", "mpt", "t5", "umt5")  # by positions
+SOFTMAX = ("blip", *DISTANCES, "megatron-bert", "rembert", "wavlm")  # call softmax themselves
+BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", "t5", "umt5")  # by positions
 BEHIND_PADDING = (
     "altclip",
     "esm",
@@ -93,6 +93,11 @@ def _record_softmax(logits: Tensor, *_: Any, **__: Any) -> Tensor:
     """In the place of torch's softmax, which some modules call by themselves."""
     _calls.append({"logits": logits[:, :, -1], "mask": None})
     return torch.softmax(logits, dim=-1)
+
+
+def _span(_query: Tensor, _key: Tensor, most: int) -> Tensor:
+    """All distances that DeBERTa tells apart, whatever the number of states."""
+    return torch.tensor(most)
 
 
 def _record_whole(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -644,6 +649,9 @@ class Real:
                 stack.enter_context(
                     mock.patch.object(torch.nn.functional, "softmax", _record_softmax)
                 )
+            if kind == "deberta" and recorded:  # three states of a longer context see all rows
+                module = sys.modules[type(self.model).__module__]
+                stack.enter_context(mock.patch.object(module, "compute_attention_span", _span))
             if kind in ("gpt_neo", *OWN[:2]) and not recorded:
                 for layer in range(self.layers):
                     module = self.attention(layer)

@@ -50,6 +50,8 @@ NAMES = (
     "ctrl",
     "cwm",
     "dbrx",
+    "deberta",
+    "deberta_v2",
     "deepseek_v2",
     "deepseek_v3",
     "deepseek_v32",
