@@ -24,7 +24,7 @@ from dispersion.norms import projection_ball
 from dispersion.verdict import Target, Verdict
 
 DATA = mechanism_checks.DATA
-NAMES = ("deberta", "deberta_v2", "deberta_v2__own_keys")
+NAMES = ("deberta", "deberta_v2", "deberta_v2__own_keys", "wav2vec2_bert")
 SEEDS = range(6)
 
 
@@ -277,6 +277,13 @@ def first(found, layer=0):
             CheckpointError,
             "rel",
         ),
+        ("wav2vec2_bert", {"position_embeddings_type": "relative"}, UnsupportedError, "'relative'"),
+        (
+            "wav2vec2_bert",
+            {"left_max_position_embeddings": 5},
+            CheckpointError,
+            r"distance_embedding.*\(10, 8\)",
+        ),
         ("deberta", {"max_relative_positions": 13}, CheckpointError, r"\(26, 16\)"),
         ("deberta_v2__own_keys", {"share_att_key": True}, None, "pos_key_proj.*not known"),
     ],
@@ -319,6 +326,23 @@ def test_norms_and_positions_by_the_config():
         changed("deberta", {"max_relative_positions": -1, "max_position_embeddings": 12})
     )
     assert places.bias.places == Places(-12, 11)
+
+
+def test_a_table_of_rows_for_every_head():
+    checkpoint = open_checkpoint(DATA / "wav2vec2_bert")
+    for layer, plain in enumerate(changed("wav2vec2_bert", {}).layers):
+        root = f"wav2vec2_bert.encoder.layers.{layer}.self_attn"
+        rows = checkpoint.read(f"{root}.distance_embedding.weight").astype(float)
+        for _, _, head in plain.heads():
+            np.testing.assert_array_equal(head.bias.keys.value, rows[::-1])
+            assert head.bias.places == Places(-4, 9)
+            assert not head.bias.queries.value.any()
+            assert not head.bias.keys.error.any()
+    ends = {"left_max_position_embeddings": 4, "right_max_position_embeddings": 9}
+    assert first(changed("wav2vec2_bert", ends)).bias.places == Places(-9, 4)
+    none = changed("wav2vec2_bert", {"position_embeddings_type": None}, ("distance_embedding",))
+    assert first(none).bias is None
+    assert not changed("wav2vec2_bert", {"position_embeddings_type": None}).layers
 
 
 def test_a_value_that_is_not_finite_is_named():

@@ -36,8 +36,8 @@ _FAR = 2**62
 class Places:
     """Which row of a table a key has: that of its bucket, the first row being bucket `low`.
 
-    A bucket is the distance from query to key, or the negative of it; one outside of `low` to
-    `high` counts as the nearest of them.
+    A bucket tells how far the key lies before the query; one outside of `low` to `high` counts as
+    the nearest of them.
 
     Attributes:
         low, high: the buckets of the first and the last row.

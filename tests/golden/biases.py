@@ -14,6 +14,19 @@ if TYPE_CHECKING:
 
 
 DISTANCES = ("deberta", "deberta-v2")
+SHAW = ("wav2vec2-bert",)  # rows of a table by the distances of all states
+
+
+def shaw(positions: Tensor) -> Any:
+    """In the place of the model's own rows, for states at other positions than 0, 1, 2 and on."""
+
+    def record(module: Any, query: Tensor, _key: Tensor) -> tuple[Tensor, Tensor]:
+        ends = module.left_max_position_embeddings, module.right_max_position_embeddings
+        found = (positions[:, None, :] - positions[:, :, None]).clamp(-ends[0], ends[1])
+        rows = module.distance_embedding(found + ends[0])
+        return query, torch.einsum("bhld,blrd->bhlr", query, rows) * module.scaling
+
+    return record
 
 
 def distances(real: Real, positions: Tensor) -> Tensor:
@@ -42,6 +55,8 @@ def biases(real: Real, positions: Tensor, layer: int) -> Tensor | None:
         return None
     if real.kind in DISTANCES:
         return distances(real, positions)
+    if real.kind in SHAW:
+        return positions
     if real.kind in ("t5", "umt5"):
         first = real.attention(owner(real, layer))
         more = {
@@ -73,6 +88,8 @@ def arguments(real: Real, bias: Any, states: Tensor, layer: int, *, eager: bool)
     if real.kind == "bloom":
         flat = bias.reshape(batch * real.heads, 1, n)
         return {"residual": torch.zeros_like(states), "alibi": flat, "attention_mask": None}
+    if real.kind in SHAW:
+        return {}
     if real.kind in DISTANCES:
         if real.kind == "deberta-v2":  # its code knows one context at a time, but any heads
             bias = bias.repeat_interleave(real.heads, dim=0)[None]
@@ -103,7 +120,7 @@ def answer(
     weights = output[2 if real.kind == "t5" else 1]
     if eager:
         return weights
-    if real.kind in DISTANCES:
+    if real.kind in (*DISTANCES, *SHAW):
         return calls[-1]
     if real.kind in ("bloom", "mpnet"):
         return {"logits": weights[:, :, -1].log()}

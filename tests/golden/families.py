@@ -707,6 +707,15 @@ def sound(size: Size, **more: Any) -> dict[str, Any]:
     return config
 
 
+def wav2vec2_bert(size: Size, **more: Any) -> dict[str, Any]:
+    """Conformers whose tables end before the longest contexts do, unlike at their two ends."""
+    ends = {"left_max_position_embeddings": 9, "right_max_position_embeddings": 4}
+    small = {"feature_projection_input_dim": 4, "conv_depthwise_kernel_size": 3}
+    config = bert(size, **narrow(size), **ends, **small, **more)
+    del config["max_position_embeddings"]
+    return config
+
+
 def beit(size: Size) -> dict[str, Any]:
     """An image of three by two patches, with both kinds of tables."""
     both = {"use_relative_position_bias": True, "use_shared_relative_position_bias": True}
@@ -1238,6 +1247,7 @@ FAMILIES = (
     ),
     Family("gte", "Gte", turned_bert, head="Model"),
     Family("mpnet", "MPNet", lambda s: bert(s, pad_token_id=1), head="Model"),
+    Family("wav2vec2_bert", "Wav2Vec2Bert", wav2vec2_bert, head="ForCTC"),
     Family("deberta", "Deberta", lambda s: deberta(s, **narrow(s)), head="Model"),
     Family("deberta_v2", "DebertaV2", deberta_v2, head="ForMaskedLM"),
     Family(

@@ -432,6 +432,11 @@ PLACES |= {
         VIT, layers="encoder.layer", attention="attention.attention", base="videomae"
     ),
 }
+PLACES |= {
+    "wav2vec2-bert": Places(
+        layers="encoder.layers", norm="self_attn_layer_norm", base="wav2vec2_bert"
+    ),
+}
 PLACES |= {  # encoders built like BERT
     "deberta": replace(BERT, base="deberta"),
     "ernie": replace(BERT, base="ernie"),

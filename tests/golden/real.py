@@ -17,7 +17,7 @@ from unittest import mock
 
 import torch
 import transformers
-from biases import DISTANCES, answer, arguments, biases
+from biases import DISTANCES, SHAW, answer, arguments, biases, shaw
 from places import RAW, SEQ2SEQ, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
@@ -45,7 +45,7 @@ OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attenti
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
 SOFTMAX = ("blip", *DISTANCES, "megatron-bert", "rembert", "wavlm")  # call softmax themselves
-BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", "t5", "umt5")  # by positions
+BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", *SHAW, "t5", "umt5")  # by positions
 BEHIND_PADDING = (
     "altclip",
     "esm",
@@ -652,6 +652,10 @@ class Real:
             if kind == "deberta" and recorded:  # three states of a longer context see all rows
                 module = sys.modules[type(self.model).__module__]
                 stack.enter_context(mock.patch.object(module, "compute_attention_span", _span))
+            if kind in SHAW and recorded and self.where is not None:
+                module = sys.modules[type(self.model).__module__]
+                name = "_apply_relative_key_position_encoding"
+                stack.enter_context(mock.patch.object(module, name, shaw(self.where)))
             if kind in ("gpt_neo", *OWN[:2]) and not recorded:
                 for layer in range(self.layers):
                     module = self.attention(layer)

@@ -7,13 +7,11 @@ there is a convolution the second layer reads its norm, else that of the first l
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from dispersion.architectures import bert, ledger
+from dispersion.architectures import bert, distance_attention, ledger
 from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
-from dispersion.architectures.distance_attention import DistanceAttention
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import inverse_root
 from dispersion.checkpoint.text import shown
@@ -164,11 +162,10 @@ def with_distances(
     """This attention with products of these kinds, where the config asks for any."""
     if not tables or not flag(config, "relative_attention", default=False):
         return plain
-    own = {field.name: getattr(plain, field.name) for field in fields(plain)}
-    return DistanceAttention(
-        **own,
-        table=f"{prefix}encoder.rel_embeddings.weight",
-        places=_places(config, buckets=buckets),
+    return distance_attention.with_distances(
+        plain,
+        f"{prefix}encoder.rel_embeddings.weight",
+        _places(config, buckets=buckets),
         table_norm=norm,
         table_eps=positive(config, "layer_norm_eps", 1e-7),
         key_table=tables.get("c2p"),

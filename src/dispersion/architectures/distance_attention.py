@@ -1,10 +1,10 @@
-"""One attention layer whose queries and keys are multiplied by projected tables of distances."""
+"""One attention layer whose queries and keys are multiplied by tables of distances."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,10 +29,12 @@ _UP = 1 + 2.0**-46
 
 @dataclass(frozen=True)
 class DistanceAttention(Attention):
-    """An `Attention` with products of a table's projected rows in its logits.
+    """An `Attention` with products of a table's rows in its logits.
 
     Attributes:
         table: tensor of shape [rows, width], one row for each index.
+        direct: whether its rows, of shape [rows, head_dim], are added to every head's keys as they
+            are. They begin with keys before the query then, with those behind it otherwise.
         places: which index a key has.
         table_norm: the LayerNorm that the table passes, or None, and its ε.
         key_table: how rows become what is added to keys, or None for nothing.
@@ -40,6 +42,7 @@ class DistanceAttention(Attention):
     """
 
     table: str = ""
+    direct: bool = False
     places: Places = field(default_factory=partial(Places, 0, 0))
     table_norm: Norm | None = None
     table_eps: float = 0.0
@@ -49,7 +52,8 @@ class DistanceAttention(Attention):
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
         out = self.query.heads * self.head_dim
-        found: dict[str, tuple[int, ...]] = {self.table: (self.places.rows, self.width)}
+        size = self.head_dim if self.direct else self.width
+        found: dict[str, tuple[int, ...]] = {self.table: (self.places.rows, size)}
         for side in (self.key_table, self.query_table):
             if side is not None:
                 found[side.weight] = (out, self.width)
@@ -67,6 +71,8 @@ class DistanceAttention(Attention):
             CheckpointError: a weight is not finite; the message names the tensor and the index.
         """
         states = self._table(checkpoint)
+        if self.direct:
+            states = States(states.value[::-1], states.error)
         for index, kv_head, head in heads(checkpoint, self):
             assert head.query is not None
             assert head.key is not None
@@ -74,7 +80,9 @@ class DistanceAttention(Attention):
                 query=head.query,
                 key=head.key,
                 scale=head.scale,
-                keys=self._projected(checkpoint, states, self.key_table, index),
+                keys=states
+                if self.direct
+                else self._projected(checkpoint, states, self.key_table, index),
                 queries=self._projected(checkpoint, states, self.query_table, index),
                 places=self.places,
             )
@@ -114,3 +122,9 @@ class DistanceAttention(Attention):
             error = error + gamma(2) * (norms(value) + norm_upper(bias))
             value = value + bias
         return States(value, error * _UP)
+
+
+def with_distances(attention: Attention, table: str, places: Places, **more: Any) -> Attention:
+    """This attention with products of a table's rows; `more` are further fields."""
+    own = {each.name: getattr(attention, each.name) for each in fields(attention)}
+    return DistanceAttention(**own, table=table, places=places, **more)

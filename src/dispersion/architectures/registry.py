@@ -202,6 +202,7 @@ NAMES = (
     "vit",
     "voxtral_realtime_text",
     "wav2vec2",
+    "wav2vec2_bert",
     "wavlm",
     "whisper",
     "xglm",
