@@ -10,7 +10,7 @@ import numpy as np
 
 from dispersion import rigor, witness
 from dispersion.ceilings import Bounds, visible
-from dispersion.distance_bias import DistanceBias
+from dispersion.distance_bias import JointBias
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.offsets import Outcome, exact_spreads
@@ -102,8 +102,8 @@ def check_head(
             found.add(length, outcome.witness)
     spread = outcomes[longest].spread if longest in outcomes else free.spread
     # Queries that pick their keys may have none in common: for any token T12 says nothing then.
-    # Nor do products with distances cancel from it, as other biases do.
-    apart = isinstance(head, PickedHead) or isinstance(head.bias, DistanceBias)
+    # Nor do products with positions cancel from it, as other biases do.
+    apart = isinstance(head, PickedHead) or isinstance(head.bias, JointBias)
     common = not apart and any(t.retrieval == "any" for t in targets)
     values = spectrum(head, free.scales) if common else None
     bounds = Bounds(head, free.spread, free.level, values)

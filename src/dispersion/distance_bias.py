@@ -8,6 +8,7 @@ indices that a context can hold.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -107,8 +108,41 @@ class Places:
         return np.asarray(found)
 
 
+class JointBias(ABC):
+    """What positions add to logits, where contents and positions are bounded together."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """A name for the report."""
+
+    @property
+    def one_sided(self) -> bool:
+        return False
+
+    @abstractmethod
+    def settled(self) -> JointBias:
+        """A bias with larger ceilings that fall with the length."""
+
+    @abstractmethod
+    def spread(self, length: int) -> float:
+        """Upper bound on what positions alone add to the difference of two logits, by norms."""
+
+    @abstractmethod
+    def joint(self, length: int) -> float:
+        """Upper bound on the spread of a row, contents and positions together."""
+
+    def whole(self, spread: float, length: int) -> float:
+        """Upper bound on the spread of a row whose contents spread by at most `spread`."""
+        return min(rigor.total(spread, self.spread(length)).upper, self.joint(length))
+
+    def ceiling(self, spread: float, seen: int, tokens: int) -> float:
+        """The most that `tokens` of `seen` keys hold together. **Upper.**"""
+        return rigor.set_mass(tokens, seen, self.whole(spread, seen)).upper
+
+
 @dataclass(frozen=True, eq=False)
-class DistanceBias:
+class DistanceBias(JointBias):
     """Products of queries and keys with tables of distances, for one head.
 
     Attributes:
@@ -116,6 +150,7 @@ class DistanceBias:
         keys: K, what is added to a key, shape (indices, head_dim), with errors of its rows.
         queries: Q, what is added to a query.
         places: which index a key has.
+        levels: what is added at each index whatever the tokens, shape (indices, 1), or None.
         anywhere: whether all lengths count as if every pair of indices were there.
     """
 
@@ -125,6 +160,7 @@ class DistanceBias:
     keys: States
     queries: States
     places: Places
+    levels: States | None = None
     anywhere: bool = False
     _known: dict[int, float] = field(default_factory=dict, repr=False)
 
@@ -132,37 +168,27 @@ class DistanceBias:
     def words(self) -> str:
         return "products with distances"
 
-    @property
-    def one_sided(self) -> bool:
-        return False
-
     def settled(self) -> DistanceBias:
         return replace(self, anywhere=True)
 
     @cached_property
     def _side(self) -> Side:
-        return prepare(self.query, self.key, self.keys, self.queries)
+        return prepare(self.query, self.key, self.keys, self.queries, self.levels)
 
     def spread(self, length: int) -> float:  # noqa: ARG002
-        """Upper bound on the difference of two keys' products with tables, by norms alone."""
         sizes = (
             self.query.norm_upper * float(np.max(norms(self.keys.value) + self.keys.error)),
             self.key.norm_upper * float(np.max(norms(self.queries.value) + self.queries.error)),
         )
-        return 2 * sum(sizes) * self.scale.upper * _UP
+        apart = 0.0
+        if self.levels is not None:
+            apart = float(np.ptp(self.levels.value)) + 2 * float(self.levels.error.max())
+        return (2 * sum(sizes) + apart) * self.scale.upper * _UP
 
     def joint(self, length: int) -> float:
-        """Upper bound on the spread of a row, content and products together."""
         most = self.places.settled
         length = most if self.anywhere else min(length, most)
         if length not in self._known:
             found = largest_difference(self._side, self.places.allowed(length))
             self._known[length] = max(0.0, found) * self.scale.upper * _UP
         return self._known[length]
-
-    def whole(self, spread: float, length: int) -> float:
-        """Upper bound on the spread of a row whose contents spread by at most `spread`."""
-        return min(rigor.total(spread, self.spread(length)).upper, self.joint(length))
-
-    def ceiling(self, spread: float, seen: int, tokens: int) -> float:
-        return rigor.set_mass(tokens, seen, self.whole(spread, seen)).upper

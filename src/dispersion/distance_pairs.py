@@ -84,12 +84,15 @@ class Dual:
     level: float
 
 
-def prepare(query: BallImage, key: BallImage, keys: States, queries: States) -> Side:
+def prepare(
+    query: BallImage, key: BallImage, keys: States, queries: States, levels: States | None = None
+) -> Side:
     """What all pairs have in common.
 
     Args:
         query, key: the ball images, of equal head_dim.
         keys, queries: the tables K and Q, (indices, head_dim), with errors of their rows.
+        levels: constants to be added to κ, (indices, 1), or None.
     """
     size = query.head_dim
     steps = equilibration(query.gram, key.gram)  # powers of two: all products below are exact
@@ -131,6 +134,9 @@ def prepare(query: BallImage, key: BallImage, keys: States, queries: States) -> 
     slack = slack + sizes_q * behind.error * far
     constant = table_k @ start + table_q @ offset
     slack = slack + few * (sizes_k * norm_upper(start) + sizes_q * norm_upper(offset))
+    if levels is not None:
+        constant = constant + levels.value[:, 0]
+        slack = slack + levels.error + few * np.abs(levels.value[:, 0])
     return Side(
         line=middle @ product,
         line_error=few * sizes_m * _frobenius(product),

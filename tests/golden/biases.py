@@ -15,6 +15,46 @@ if TYPE_CHECKING:
 
 DISTANCES = ("deberta", "deberta-v2")
 SHAW = ("wav2vec2-bert",)  # rows of a table by the distances of all states
+WAVES = ("parakeet_encoder", "wav2vec2-conformer")  # sinusoids of the distances
+
+
+def waves(real: Real, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """The model's own sinusoids of all distances, and where those of these positions stand."""
+    n = int(positions.max()) + 1
+    owner, name = owner_of_waves(real.model)
+    lags = positions[:, :, None] - positions[:, None, :]
+    rows = getattr(owner, name)(torch.zeros(1, n, real.width, dtype=real.dtype))
+    return rows, n - 1 - lags
+
+
+def owner_of_waves(model: Any) -> tuple[Any, str]:
+    """Where a model keeps the module that makes its sinusoids."""
+    if model.config.model_type == "parakeet_encoder":
+        return model, "encode_positions"
+    return model.encoder, "embed_positions"
+
+
+def picked(scores: Tensor, where: Tensor) -> Tensor:
+    """Scores (batch, heads, n, distances) at (batch, n, n) places."""
+    batch, heads, n, _ = scores.shape
+    return scores.gather(3, where[:, None].expand(batch, heads, n, n))
+
+
+def unshifted(where: Tensor) -> Any:
+    """In the place of the shift of scores by which conformers sort them."""
+    return lambda _module, scores: picked(scores, where)
+
+
+def unshifted_whole(where: Tensor) -> Any:
+    """The same for wav2vec 2's conformers, whose shift has no function of its own."""
+
+    def record(module: Any, query: Tensor, _key: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        rows = module.linear_pos(rows).view(*rows.shape[:2], -1, module.head_size)
+        asked = query + module.pos_bias_v[None, :, None]
+        scores = picked(asked @ rows.permute(0, 2, 3, 1), where)
+        return query + module.pos_bias_u[None, :, None], scores * module.scaling
+
+    return record
 
 
 def shaw(positions: Tensor) -> Any:
@@ -55,7 +95,7 @@ def biases(real: Real, positions: Tensor, layer: int) -> Tensor | None:
         return None
     if real.kind in DISTANCES:
         return distances(real, positions)
-    if real.kind in SHAW:
+    if real.kind in (*SHAW, *WAVES):
         return positions
     if real.kind in ("t5", "umt5"):
         first = real.attention(owner(real, layer))
@@ -90,6 +130,12 @@ def arguments(real: Real, bias: Any, states: Tensor, layer: int, *, eager: bool)
         return {"residual": torch.zeros_like(states), "alibi": flat, "attention_mask": None}
     if real.kind in SHAW:
         return {}
+    if real.kind in WAVES:
+        rows = waves(real, torch.arange(n)[None] if eager else bias)[0]
+        name = "relative_position_embeddings"
+        if real.kind == "parakeet_encoder":
+            name, rows = "position_embeddings", rows.expand(batch, -1, -1)
+        return {name: rows}
     if real.kind in DISTANCES:
         if real.kind == "deberta-v2":  # its code knows one context at a time, but any heads
             bias = bias.repeat_interleave(real.heads, dim=0)[None]
@@ -120,7 +166,9 @@ def answer(
     weights = output[2 if real.kind == "t5" else 1]
     if eager:
         return weights
-    if real.kind in (*DISTANCES, *SHAW):
+    if real.kind == "parakeet_encoder":
+        return calls[-1] | {"bias": calls[-1]["mask"]}
+    if real.kind in (*DISTANCES, *SHAW, *WAVES):
         return calls[-1]
     if real.kind in ("bloom", "mpnet"):
         return {"logits": weights[:, :, -1].log()}

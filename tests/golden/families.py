@@ -716,6 +716,18 @@ def wav2vec2_bert(size: Size, **more: Any) -> dict[str, Any]:
     return config
 
 
+def wav2vec2_conformer(size: Size) -> dict[str, Any]:
+    return sound(size, **narrow(size), conv_depthwise_kernel_size=3)
+
+
+def parakeet(size: Size) -> dict[str, Any]:
+    """Sound through one narrow convolution."""
+    narrow_one = {"subsampling_factor": 2, "subsampling_conv_channels": 4, "num_mel_bins": 8}
+    config = bert(size, **narrow(size), **narrow_one, conv_kernel_size=3)
+    del config["vocab_size"], config["pad_token_id"]
+    return config | {"max_position_embeddings": 100}
+
+
 def beit(size: Size) -> dict[str, Any]:
     """An image of three by two patches, with both kinds of tables."""
     both = {"use_relative_position_bias": True, "use_shared_relative_position_bias": True}
@@ -1247,6 +1259,8 @@ FAMILIES = (
     ),
     Family("gte", "Gte", turned_bert, head="Model"),
     Family("mpnet", "MPNet", lambda s: bert(s, pad_token_id=1), head="Model"),
+    Family("parakeet_encoder", "ParakeetEncoder", parakeet, head=""),
+    Family("wav2vec2_conformer", "Wav2Vec2Conformer", wav2vec2_conformer, head="Model"),
     Family("wav2vec2_bert", "Wav2Vec2Bert", wav2vec2_bert, head="ForCTC"),
     Family("deberta", "Deberta", lambda s: deberta(s, **narrow(s)), head="Model"),
     Family("deberta_v2", "DebertaV2", deberta_v2, head="ForMaskedLM"),

@@ -132,7 +132,9 @@ def fused_rows(
     found = {}
     for name, parameter in parameters.items():
         parameter.requires_grad_(requires_grad=False)
-        alone = name.startswith(("query.", "query_proj.", "q_proj.", "q_bias", "linear_q."))
+        alone = name.startswith(
+            ("query.", "query_proj.", "q_proj.", "q_bias", "linear_q.", "pos_bias")
+        )
         if alone or name.startswith(("query_key_value", "qkv", "Wqkv", "in_proj")):
             size = len(parameter) // heads // (1 if alone else 3)
             # head by head, as DeBERTa has it, or all queries first

@@ -155,7 +155,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(towers(config)))
     if getattr(config, "do_stable_layer_norm", False):
         return replace(SOUND, norm="layer_norm", behind=False, first=None, base=kind)
-    if hasattr(config, "conv_dim") and hasattr(config, "feat_extract_norm"):
+    waves = kind == "wav2vec2-conformer"
+    if not waves and hasattr(config, "conv_dim") and hasattr(config, "feat_extract_norm"):
         return replace(SOUND, base=kind)
     return PLACES.get(kind, Places())
 
@@ -433,8 +434,12 @@ PLACES |= {
     ),
 }
 PLACES |= {
+    "parakeet_encoder": Places(norm="norm_self_att"),
     "wav2vec2-bert": Places(
         layers="encoder.layers", norm="self_attn_layer_norm", base="wav2vec2_bert"
+    ),
+    "wav2vec2-conformer": Places(
+        layers="encoder.layers", norm="self_attn_layer_norm", base="wav2vec2_conformer"
     ),
 }
 PLACES |= {  # encoders built like BERT

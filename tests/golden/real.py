@@ -17,7 +17,19 @@ from unittest import mock
 
 import torch
 import transformers
-from biases import DISTANCES, SHAW, answer, arguments, biases, shaw
+from biases import (
+    DISTANCES,
+    SHAW,
+    WAVES,
+    answer,
+    arguments,
+    biases,
+    owner_of_waves,
+    shaw,
+    unshifted,
+    unshifted_whole,
+    waves,
+)
 from places import RAW, SEQ2SEQ, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
@@ -45,7 +57,7 @@ OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attenti
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
 SOFTMAX = ("blip", *DISTANCES, "megatron-bert", "rembert", "wavlm")  # call softmax themselves
-BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", *SHAW, "t5", "umt5")  # by positions
+BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", *SHAW, "t5", "umt5", *WAVES)  # by positions
 BEHIND_PADDING = (
     "altclip",
     "esm",
@@ -250,6 +262,9 @@ class Real:
                 for name in ROPES:
                     if (rope := getattr(owner, name, None)) is not None:
                         setattr(owner, name, type(rope)(rope.config if stacks else model.config))
+            if config.model_type in WAVES and exact:
+                owner, name = owner_of_waves(model)
+                setattr(owner, name, type(getattr(owner, name))(model.config))
             for i, each in enumerate(getattr(model, "rotary_embs", ())):
                 model.rotary_embs[i] = type(each)(each.config)
         return self
@@ -656,6 +671,15 @@ class Real:
                 module = sys.modules[type(self.model).__module__]
                 name = "_apply_relative_key_position_encoding"
                 stack.enter_context(mock.patch.object(module, name, shaw(self.where)))
+            if kind in WAVES and recorded and self.where is not None:
+                where = waves(self, self.where)[1]
+                owner = sys.modules[type(self.model).__module__]
+                if kind == "parakeet_encoder":
+                    owner, name = owner.ParakeetEncoderAttention, "_rel_shift"
+                    stack.enter_context(mock.patch.object(owner, name, unshifted(where)))
+                else:
+                    name = "_apply_relative_position_encoding"
+                    stack.enter_context(mock.patch.object(owner, name, unshifted_whole(where)))
             if kind in ("gpt_neo", *OWN[:2]) and not recorded:
                 for layer in range(self.layers):
                     module = self.attention(layer)

@@ -44,7 +44,7 @@ _GROUPS: dict[str, str] = {
     STREAMS: "lilt",
     KINDS: "luke",
     GROUPED: "segformer squeezebert",
-    DISTANCE: "funnel parakeet_ctc parakeet_encoder wav2vec2-conformer xlnet",
+    DISTANCE: "funnel xlnet",
     ROUTED: "jetmoe",
     MARKED: "led longformer",
     RANDOM: "big_bird",
