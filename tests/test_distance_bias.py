@@ -277,7 +277,7 @@ def first(found, layer=0):
             CheckpointError,
             "rel",
         ),
-        ("wav2vec2_bert", {"position_embeddings_type": "relative"}, UnsupportedError, "'relative'"),
+        ("wav2vec2_bert", {"position_embeddings_type": "rotary"}, UnsupportedError, "'rotary'"),
         (
             "wav2vec2_bert",
             {"left_max_position_embeddings": 5},
