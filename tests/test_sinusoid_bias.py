@@ -154,14 +154,15 @@ def changed(name, changes, drop=()):
     return plan(from_arrays(arrays_of(checkpoint, drop), checkpoint.config | changes))
 
 
-def test_a_model_around_the_encoder():
+@pytest.mark.parametrize("kind", ["parakeet_ctc", "parakeet_rnnt", "parakeet_tdt"])
+def test_a_model_around_the_encoder(kind):
     checkpoint = open_checkpoint(DATA / "parakeet_encoder")
     arrays = {f"encoder.{n}": array for n, array in arrays_of(checkpoint).items()}
     arrays["ctc_head.weight"] = np.zeros((5, 16, 1))
-    outer = {"model_type": "parakeet_ctc", "encoder_config": checkpoint.config}
+    outer = {"model_type": kind, "encoder_config": checkpoint.config}
     found = plan(from_arrays(arrays, outer))
     alone = changed("parakeet_encoder", {})
-    assert found.model["model_type"] == "parakeet_ctc"
+    assert found.model["model_type"] == kind
     assert not found.refused
     assert sum(s.count for s in found.skipped) == sum(s.count for s in alone.skipped) + 1
     for ours, theirs in zip(found.layers, alone.layers, strict=True):
@@ -169,7 +170,31 @@ def test_a_model_around_the_encoder():
         for (_, _, one), (_, _, other) in zip(ours.heads(), theirs.heads(), strict=True):
             assert one.bias.joint(9) == other.bias.joint(9)
     with pytest.raises(CheckpointError, match=r"encoder_config in config\.json must be an object"):
-        plan(from_arrays(arrays, {"model_type": "parakeet_ctc"}))
+        plan(from_arrays(arrays, {"model_type": kind}))
+    other = outer | {"encoder_config": checkpoint.config | {"model_type": "other"}}
+    with pytest.raises(UnsupportedError, match="'other': not supported"):
+        plan(from_arrays(arrays, other))
+
+
+def test_sizes_of_an_inner_config_that_is_silent():
+    """As the published CTC model has them, whose inner config is that of the class."""
+    width = 1024
+    arrays = {}
+    square = np.zeros((width, width), np.float32)
+    for layer in range(24):
+        root = f"encoder.layers.{layer}."
+        for norm in ("weight", "bias"):
+            arrays[f"{root}norm_self_att.{norm}"] = np.ones(width, np.float32)
+        for side in ("q_proj", "k_proj", "relative_k_proj"):
+            arrays[f"{root}self_attn.{side}.weight"] = square
+            if side != "relative_k_proj":
+                arrays[f"{root}self_attn.{side}.bias"] = np.zeros(width, np.float32)
+        for added in ("bias_u", "bias_v"):
+            arrays[f"{root}self_attn.{added}"] = np.zeros((8, 128), np.float32)
+    config = {"model_type": "parakeet_ctc", "encoder_config": {"model_type": "parakeet_encoder"}}
+    found = plan(from_arrays(arrays, config))
+    assert [layer.head_dim for layer in found.layers] == [128] * 24
+    assert not found.refused
 
 
 def test_positions_by_the_config():

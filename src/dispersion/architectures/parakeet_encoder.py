@@ -14,13 +14,16 @@ from dispersion.architectures.blocks_reader import BlocksReader
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.sinusoid_attention import with_sinusoids
 from dispersion.checkpoint.text import shown
-from dispersion.errors import CheckpointError
+from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     from dispersion.architectures.attention import Attention
     from dispersion.checkpoint import Checkpoint
 
+_OWN = "parakeet_encoder"
 _NORM = r"\.(weight|bias)"
+# Inner configs are saved without what is as the class has it.
+_ABSENT = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 8}
 
 
 def biased(reader: BlocksReader, prefix: str, attention: Attention) -> Attention:  # noqa: ARG001
@@ -48,7 +51,7 @@ BLOCKS = Blocks(
     },
     outside={
         r"subsampling\..+": ledger.EMBEDDING,
-        r"ctc_head\..+": ledger.HEAD,
+        r"(ctc_head|decoder|joint)\..+": ledger.HEAD,
     },
 )
 
@@ -58,22 +61,29 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
 
     Raises:
         CheckpointError: the inner config is no object.
+        UnsupportedError: it is of another encoder.
     """
     config = checkpoint.config
-    if config.get("model_type", "parakeet_encoder") != "parakeet_encoder":
-        inner = config.get("encoder_config")
-        if not isinstance(inner, dict):
-            msg = f"encoder_config in config.json must be an object. Got {shown(repr(inner))}."
-            raise CheckpointError(msg)
-        quantised = config.get("quantization_config")
-        outer = {"model_type": config["model_type"], "quantization_config": quantised}
-        checkpoint = replace(checkpoint, config=inner | outer)
-    return BlocksReader(BLOCKS, checkpoint).plan("parakeet_encoder", asked)
+    inner = config.get("encoder_config")
+    if inner is None and config.get("model_type", _OWN) == _OWN:
+        return BlocksReader(BLOCKS, checkpoint).plan(_OWN, asked)
+    if not isinstance(inner, dict):
+        msg = f"encoder_config in config.json must be an object. Got {shown(repr(inner))}."
+        raise CheckpointError(msg)
+    if (kind := inner.get("model_type", _OWN)) != _OWN:
+        msg = (
+            f"model_type of encoder_config in config.json must be {_OWN}. "
+            f"Got {shown(repr(kind))}: not supported."
+        )
+        raise UnsupportedError(msg)
+    around = {key: config[key] for key in ("model_type", "quantization_config") if key in config}
+    checkpoint = replace(checkpoint, config=_ABSENT | inner | around)
+    return BlocksReader(BLOCKS, checkpoint).plan(_OWN, asked)
 
 
 FAMILY = Family(
     "parakeet_encoder",
-    ("parakeet_encoder", "parakeet_ctc"),
+    ("parakeet_encoder", "parakeet_ctc", "parakeet_rnnt", "parakeet_tdt"),
     ("ParakeetEncoder", "Parakeet"),
     "LayerNorm, products of queries with sinusoids of the distance, bidirectional",
     read,
