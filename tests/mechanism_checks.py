@@ -10,6 +10,7 @@ from dispersion.architectures import plan
 from dispersion.checking import check_head
 from dispersion.checkpoint import open_checkpoint
 from dispersion.position_bias import BoundedBias, LinearBias
+from dispersion.sinusoid_bias import SinusoidBias
 from dispersion.verdict import Target
 
 DATA = Path(__file__).parent / "data"
@@ -102,6 +103,27 @@ def t5_bucket(distance, buckets, furthest):
         return distance
     ratio = math.log(distance / exact) / math.log(furthest / exact)
     return min(buckets - 1, exact + int(ratio * (buckets - exact)))
+
+
+def deberta_bucket(distance, places):
+    """The bucket of a distance, as transformers computes it but in float64."""
+    exact, most = places.exact, places.furthest
+    if exact is None or abs(distance) <= exact:
+        return distance
+    share = math.log(abs(distance) / exact) / math.log(most / exact)
+    return int(math.copysign(math.ceil(share * (exact - 1)) + exact, distance))
+
+
+def products(bias, query, keys, positions):
+    """What tables of distances add to the last query's logits, before the scale."""
+    if isinstance(bias, SinusoidBias):
+        bias = bias.at(int(np.ptp(positions)) + 1)
+    places, found = bias.places, []
+    for key, lag in zip(keys, positions[-1] - positions, strict=True):
+        index = min(max(deberta_bucket(int(lag), places), places.low), places.high) - places.low
+        level = 0.0 if bias.levels is None else bias.levels.value[index, 0]
+        found.append(query @ bias.keys.value[index] + key @ bias.queries.value[index] + level)
+    return np.array(found)
 
 
 def biases(bias, positions):

@@ -15,6 +15,7 @@ from dispersion.architectures import families, plan, registry, supported_model_t
 from dispersion.architectures.scales import divided, inverse_root, times
 from dispersion.architectures.unsupported import REASONS
 from dispersion.checkpoint import from_arrays, open_checkpoint
+from dispersion.distance_bias import JointBias
 from dispersion.enclosure import Enclosure
 from dispersion.errors import (
     ArgumentError,
@@ -109,7 +110,11 @@ def last_row(head, states, positions):
     logits = head.scale.upper * keys @ query
     if head.growth is not None:
         logits = logits * middle(head.growth.factor(int(positions[-1]) + 1))
-    if head.bias is not None:
+    if isinstance(head.bias, JointBias):
+        logits = logits + head.scale.upper * mechanism_checks.products(
+            head.bias, query, keys, positions
+        )
+    elif head.bias is not None:
         logits = logits + mechanism_checks.biases(head.bias, positions)
     return logits if head.soft_cap is None else head.soft_cap * np.tanh(logits / head.soft_cap)
 

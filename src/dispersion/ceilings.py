@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dispersion import rigor
+from dispersion.distance_bias import JointBias
 from dispersion.growth import Envelope
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class Bounds:
 
     def spread_at(self, length: int) -> float:
         """Upper bound on the spread of a row at a length, with what positions do to it."""
+        if isinstance(self.head.bias, JointBias):
+            return self.head.bias.whole(self.spread, length)
+        return self.apart_at(length)
+
+    def apart_at(self, length: int) -> float:
+        """The same where contents and positions may not both do their most."""
         spread = self.spread
         if self.head.growth is not None:
             spread = rigor.product(spread, self.head.growth.factor(length)).upper

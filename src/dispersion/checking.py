@@ -10,6 +10,7 @@ import numpy as np
 
 from dispersion import rigor, witness
 from dispersion.ceilings import Bounds, visible
+from dispersion.distance_bias import JointBias
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.offsets import Outcome, exact_spreads
@@ -101,7 +102,9 @@ def check_head(
             found.add(length, outcome.witness)
     spread = outcomes[longest].spread if longest in outcomes else free.spread
     # Queries that pick their keys may have none in common: for any token T12 says nothing then.
-    common = not isinstance(head, PickedHead) and any(t.retrieval == "any" for t in targets)
+    # Nor do products with positions cancel from it, as other biases do.
+    apart = isinstance(head, PickedHead) or isinstance(head.bias, JointBias)
+    common = not apart and any(t.retrieval == "any" for t in targets)
     values = spectrum(head, free.scales) if common else None
     bounds = Bounds(head, free.spread, free.level, values)
     # What positions do to the spread is that of the longest context.
@@ -120,7 +123,7 @@ def check_head(
         head=place.head,
         kv_head=place.kv_head,
         spread=Enclosure(_below(found.spread(longest), whole, "spread"), whole),
-        paper_spread=bounds.with_spread(paper).spread_at(longest),
+        paper_spread=bounds.with_spread(paper).apart_at(longest),
         window=head.window,
         cap=_cap(head),
         largest_length=_largest_length(bounds, targets, spread, longest),

@@ -445,6 +445,26 @@ def layoutlmv3(size: Size) -> dict[str, Any]:
     return bert(size, **page, **bins, **sizes)
 
 
+def narrow(size: Size) -> dict[str, int]:
+    """Two heads, where there are many matrices."""
+    return {"hidden_size": 2 * size.head_dim, "num_attention_heads": 2}
+
+
+def deberta(size: Size, **more: Any) -> dict[str, Any]:
+    """A table that ends before the longest contexts do."""
+    both = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
+    table = {"max_relative_positions": 12, "position_biased_input": False}
+    return bert(size, **both, **table) | more
+
+
+def deberta_v2(size: Size, **more: Any) -> dict[str, Any]:
+    """As published: buckets, one projection for both, a norm of the table, a convolution."""
+    buckets = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+    return (
+        deberta(size, pos_att_type="p2c|c2p", conv_kernel_size=3, conv_groups=3, **buckets) | more
+    )
+
+
 def albert(size: Size, **more: Any) -> dict[str, Any]:
     """Three layers of two groups, on narrower embeddings."""
     grouped = {"embedding_size": size.head_dim - 2, "num_hidden_layers": 3, "num_hidden_groups": 2}
@@ -685,6 +705,27 @@ def sound(size: Size, **more: Any) -> dict[str, Any]:
     config = bert(size, **narrow, **positions, **more)
     del config["max_position_embeddings"]
     return config
+
+
+def wav2vec2_bert(size: Size, **more: Any) -> dict[str, Any]:
+    """Conformers whose tables end before the longest contexts do, unlike at their two ends."""
+    ends = {"left_max_position_embeddings": 9, "right_max_position_embeddings": 4}
+    small = {"feature_projection_input_dim": 4, "conv_depthwise_kernel_size": 3}
+    config = bert(size, **narrow(size), **ends, **small, **more)
+    del config["max_position_embeddings"]
+    return config
+
+
+def wav2vec2_conformer(size: Size) -> dict[str, Any]:
+    return sound(size, **narrow(size), conv_depthwise_kernel_size=3)
+
+
+def parakeet(size: Size) -> dict[str, Any]:
+    """Sound through one narrow convolution."""
+    narrow_one = {"subsampling_factor": 2, "subsampling_conv_channels": 4, "num_mel_bins": 8}
+    config = bert(size, **narrow(size), **narrow_one, conv_kernel_size=3)
+    del config["vocab_size"], config["pad_token_id"]
+    return config | {"max_position_embeddings": 100}
 
 
 def beit(size: Size) -> dict[str, Any]:
@@ -1218,6 +1259,21 @@ FAMILIES = (
     ),
     Family("gte", "Gte", turned_bert, head="Model"),
     Family("mpnet", "MPNet", lambda s: bert(s, pad_token_id=1), head="Model"),
+    Family("parakeet_encoder", "ParakeetEncoder", parakeet, head=""),
+    Family("wav2vec2_conformer", "Wav2Vec2Conformer", wav2vec2_conformer, head="Model"),
+    Family("wav2vec2_bert", "Wav2Vec2Bert", wav2vec2_bert, head="ForCTC"),
+    Family("deberta", "Deberta", lambda s: deberta(s, **narrow(s)), head="Model"),
+    Family("deberta_v2", "DebertaV2", deberta_v2, head="ForMaskedLM"),
+    Family(
+        "deberta_v2__own_keys",
+        "DebertaV2",
+        # no buckets, projections of the table alone, learned positions too
+        lambda s: (
+            bert(s, relative_attention=True, pos_att_type=["c2p", "p2c"], max_relative_positions=12)
+            | {"max_position_embeddings": 64, "type_vocab_size": 2, **narrow(s)}
+        ),
+        head="Model",
+    ),
     Family("bart", "Bart", seq2seq, head="ForConditionalGeneration"),
     Family("mbart", "MBart", lambda s: seq2seq(s, scale_embedding=True), head="Model"),
     Family("marian", "Marian", seq2seq, head="Model"),

@@ -133,10 +133,14 @@ def fused_rows(
     found = {}
     for name, parameter in parameters.items():
         parameter.requires_grad_(requires_grad=False)
-        alone = name.startswith(("query.", "q_proj."))
+        alone = name.startswith(
+            ("query.", "query_proj.", "q_proj.", "q_bias", "linear_q.", "pos_bias")
+        )
         if alone or name.startswith(("query_key_value", "qkv", "Wqkv", "in_proj")):
             size = len(parameter) // heads // (1 if alone else 3)
-            start = head * size * (3 if name.startswith("query_key_value") else 1)
+            # head by head, as DeBERTa has it, or all queries first
+            mixed = name.startswith("query_key_value") or (not alone and "q_bias" in parameters)
+            start = head * size * (3 if mixed else 1)
             rows = torch.zeros(parameter.shape, dtype=torch.bool)
             rows[start : start + size] = True
             found[name] = rows

@@ -147,13 +147,16 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(albert(config)), base="albert")
     if kind == "hrm_text":
         return Places(listed=tuple(hrm(config)))
+    if kind == "deberta-v2":
+        return Places(listed=tuple(deberta(config)), base="deberta")
     if kind == "blip":
         return Places(listed=tuple(blip(config)))
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
     if getattr(config, "do_stable_layer_norm", False):
         return replace(SOUND, norm="layer_norm", behind=False, first=None, base=kind)
-    if hasattr(config, "conv_dim") and hasattr(config, "feat_extract_norm"):
+    waves = kind == "wav2vec2-conformer"
+    if not waves and hasattr(config, "conv_dim") and hasattr(config, "feat_extract_norm"):
         return replace(SOUND, base=kind)
     return PLACES.get(kind, Places())
 
@@ -294,6 +297,16 @@ def t5gemma(config: Any) -> Iterator[Place]:
                 yield Place(f"{root}cross_attn", norm, keys="encoder.norm")
 
 
+def deberta(config: Any) -> Iterator[Place]:
+    """The second layer reads the norm of the convolution where there is one."""
+    before = "embeddings.LayerNorm"
+    for i in range(config.num_hidden_layers):
+        root = f"encoder.layer.{i}."
+        yield Place(f"{root}attention.self", before)
+        convolved = i == 0 and getattr(config, "conv_kernel_size", 0) > 0
+        before = "encoder.conv.LayerNorm" if convolved else f"{root}output.LayerNorm"
+
+
 def moonshine(config: Any) -> Iterator[Place]:
     """The encoder's attention, then the decoder's own and that on the encoder, layer by layer."""
     for i in range(config.encoder_num_hidden_layers):
@@ -425,7 +438,17 @@ PLACES |= {
         VIT, layers="encoder.layer", attention="attention.attention", base="videomae"
     ),
 }
+PLACES |= {
+    "parakeet_encoder": Places(norm="norm_self_att"),
+    "wav2vec2-bert": Places(
+        layers="encoder.layers", norm="self_attn_layer_norm", base="wav2vec2_bert"
+    ),
+    "wav2vec2-conformer": Places(
+        layers="encoder.layers", norm="self_attn_layer_norm", base="wav2vec2_conformer"
+    ),
+}
 PLACES |= {  # encoders built like BERT
+    "deberta": replace(BERT, base="deberta"),
     "ernie": replace(BERT, base="ernie"),
     "gte": replace(AFTER, base="gte"),
     "jina_embeddings_v3": replace(AFTER, base="roberta"),

@@ -18,7 +18,19 @@ from unittest import mock
 import published  # noqa: F401  models of its own, registered with AutoModel
 import torch
 import transformers
-from biases import answer, arguments, biases
+from biases import (
+    DISTANCES,
+    SHAW,
+    WAVES,
+    answer,
+    arguments,
+    biases,
+    owner_of_waves,
+    shaw,
+    unshifted,
+    unshifted_whole,
+    waves,
+)
 from places import RAW, SEQ2SEQ, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
@@ -45,8 +57,8 @@ INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4")
 OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
-SOFTMAX = ("blip", "megatron-bert", "rembert", "wavlm")  # call softmax themselves
-BIASED = ("bloom", "mpnet", "mpt", "t5", "umt5")  # by positions
+SOFTMAX = ("blip", *DISTANCES, "megatron-bert", "rembert", "wavlm")  # call softmax themselves
+BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", *SHAW, "t5", "umt5", *WAVES)  # by positions
 BEHIND_PADDING = (
     "altclip",
     "esm",
@@ -94,6 +106,11 @@ def _record_softmax(logits: Tensor, *_: Any, **__: Any) -> Tensor:
     """In the place of torch's softmax, which some modules call by themselves."""
     _calls.append({"logits": logits[:, :, -1], "mask": None})
     return torch.softmax(logits, dim=-1)
+
+
+def _span(_query: Tensor, _key: Tensor, most: int) -> Tensor:
+    """All distances that DeBERTa tells apart, whatever the number of states."""
+    return torch.tensor(most)
 
 
 def _record_whole(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -246,6 +263,9 @@ class Real:
                 for name in ROPES:
                     if (rope := getattr(owner, name, None)) is not None:
                         setattr(owner, name, type(rope)(rope.config if stacks else model.config))
+            if config.model_type in WAVES and exact:
+                owner, name = owner_of_waves(model)
+                setattr(owner, name, type(getattr(owner, name))(model.config))
             for i, each in enumerate(getattr(model, "rotary_embs", ())):
                 model.rotary_embs[i] = type(each)(each.config)
         return self
@@ -646,6 +666,22 @@ class Real:
                 stack.enter_context(
                     mock.patch.object(torch.nn.functional, "softmax", _record_softmax)
                 )
+            if kind == "deberta" and recorded:  # three states of a longer context see all rows
+                module = sys.modules[type(self.model).__module__]
+                stack.enter_context(mock.patch.object(module, "compute_attention_span", _span))
+            if kind in SHAW and recorded and self.where is not None:
+                module = sys.modules[type(self.model).__module__]
+                name = "_apply_relative_key_position_encoding"
+                stack.enter_context(mock.patch.object(module, name, shaw(self.where)))
+            if kind in WAVES and recorded and self.where is not None:
+                where = waves(self, self.where)[1]
+                owner = sys.modules[type(self.model).__module__]
+                if kind == "parakeet_encoder":
+                    owner, name = owner.ParakeetEncoderAttention, "_rel_shift"
+                    stack.enter_context(mock.patch.object(owner, name, unshifted(where)))
+                else:
+                    name = "_apply_relative_position_encoding"
+                    stack.enter_context(mock.patch.object(owner, name, unshifted_whole(where)))
             if kind in ("gpt_neo", *OWN[:2]) and not recorded:
                 for layer in range(self.layers):
                     module = self.attention(layer)

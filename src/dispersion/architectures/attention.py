@@ -60,6 +60,7 @@ class Projection:
     Attributes:
         weight: tensor of shape [out, in], or [in, out] where `transposed`.
         bias: tensor of shape [out], or None.
+        own_bias: whether that tensor is of this side alone, head by head, where `weight` is fused.
         heads: number of heads of this side.
         first: the side's first output within the tensor (fused projections).
         outputs: all outputs of the tensor; heads·head_dim where it is not fused.
@@ -78,6 +79,7 @@ class Projection:
     starts: tuple[int, ...] | None = None
     transposed: bool = False
     norm: Norm | None = None
+    own_bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Attention:
             out = side.outputs or side.heads * self.head_dim
             shapes[side.weight] = (width, out) if side.transposed else (out, width)
             if side.bias is not None:
-                shapes[side.bias] = (out,)
+                shapes[side.bias] = (side.heads * self.head_dim if side.own_bias else out,)
             size = side.heads * self.head_dim if self.layerwise else self.head_dim
             if side.norm is None:
                 continue

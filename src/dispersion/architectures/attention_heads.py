@@ -91,7 +91,9 @@ def _outputs(attention: Attention, side: Projection, head: int) -> slice:
     return slice(start, start + attention.head_dim)
 
 
-def _rows(checkpoint: Checkpoint, attention: Attention, side: Projection, head: int) -> Vector:
+def rows_of_head(
+    checkpoint: Checkpoint, attention: Attention, side: Projection, head: int
+) -> Vector:
     """One head's rows in float64, shape (head_dim, width)."""
     part = _outputs(attention, side, head)
     if side.transposed:
@@ -99,6 +101,18 @@ def _rows(checkpoint: Checkpoint, attention: Attention, side: Projection, head: 
         return to_float64(columns, tensor=f"{side.weight} (transposed)", first_row=part.start)
     rows = checkpoint.read(side.weight, part)
     return to_float64(rows, tensor=side.weight, first_row=part.start)
+
+
+def bias_of_head(
+    checkpoint: Checkpoint, attention: Attention, side: Projection, head: int
+) -> Vector | None:
+    """One head's part of the bias in float64, shape (head_dim,)."""
+    if side.bias is None:
+        return None
+    part = _outputs(attention, side, head)
+    if side.own_bias:
+        part = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
+    return to_float64(checkpoint.read(side.bias, part), tensor=side.bias, first_row=part.start)
 
 
 def _ball(
@@ -110,11 +124,8 @@ def _ball(
     vectors: Vectors,
 ) -> BallImage | None:
     # Read even where a QK norm makes the rows immaterial, so that a nan in them is found.
-    weight = _rows(checkpoint, attention, side, head)
-    part = _outputs(attention, side, head)
-    bias = None
-    if side.bias is not None:
-        bias = to_float64(checkpoint.read(side.bias, part), tensor=side.bias, first_row=part.start)
+    weight = rows_of_head(checkpoint, attention, side, head)
+    bias = bias_of_head(checkpoint, attention, side, head)
     if side.norm is not None:
         gain, norm_bias = _vectors(checkpoint, side.norm.of_head(head))
         if side.norm.stacked:

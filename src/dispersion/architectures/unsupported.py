@@ -34,7 +34,7 @@ _GROUPS: dict[str, str] = {
     VALUES: "doge inkling2 inkling2_loop inkling2_loop_text inkling2_text inkling_mm_model "
     "inkling_text",
     CONVOLVED: "zaya",
-    SHIFTED: "swin swin2sr swinv2",
+    SHIFTED: "clap_audio_model donut-swin maskformer-swin swin swin2sr swinv2",
     PICTURE: "sam",
     PLACED: "layoutlmv2",
     BLOCKED: "longt5",
@@ -44,8 +44,7 @@ _GROUPS: dict[str, str] = {
     STREAMS: "lilt",
     KINDS: "luke",
     GROUPED: "segformer squeezebert",
-    DISTANCE: "deberta deberta-v2 funnel parakeet_ctc parakeet_encoder wav2vec2-bert "
-    "wav2vec2-conformer xlnet",
+    DISTANCE: "funnel xlnet",
     ROUTED: "jetmoe",
     MARKED: "led longformer",
     RANDOM: "big_bird",
