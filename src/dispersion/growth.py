@@ -115,6 +115,44 @@ class PowerGrowth:
 
 
 @dataclass(frozen=True)
+class LearnedGrowth:
+    """|slope·log(t + 1) + start| at position t, numbers that each head learns (Mistral Large 4).
+
+    A negative factor turns a row upside down, which leaves its spread. The modulus is convex in
+    log(t + 1), so that of positions up to n − 1 the first or the last has the largest: `factor`
+    reaches from that of the last query up to the largest, which never falls. It grows by at most
+    |slope|/n a token, so that ceilings fall where δ·|slope| ≤ 1, as above.
+
+    Attributes:
+        slope, start: any numbers.
+    """
+
+    slope: float
+    start: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.slope) and math.isfinite(self.start)):
+            msg = f"slope and start must be finite. Got slope={self.slope}, start={self.start}."
+            raise ArgumentError(msg)
+
+    @in_precision
+    def factor(self, length: int) -> Enclosure:
+        moved = arb(self.slope) * arb(length).log()
+        # Rounding in models is relative to the two terms, not to a sum in which they cancel.
+        error = (abs(moved) + abs(arb(self.start))) * _ROUNDING
+        last = from_arb(abs(moved + arb(self.start)))
+        slack = from_arb(error).upper
+        upper = max(last.upper, abs(self.start)) + slack
+        return Enclosure(max(0.0, last.lower - slack), math.nextafter(upper, math.inf))
+
+    def settles(self, spread: float) -> bool:
+        return spread * abs(self.slope) * (1 + 4 * _ROUNDING) < 1
+
+    def envelope(self, length: int) -> float:
+        return self.factor(length).upper
+
+
+@dataclass(frozen=True)
 class Envelope:
     """The larger factor of a growth, at which ceilings fall with the length where they settle."""
 

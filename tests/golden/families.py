@@ -2219,6 +2219,25 @@ def hy_v4(size: Size) -> dict[str, Any]:
     return config
 
 
+def mistral_large4(size: Size) -> dict[str, Any]:
+    """Turning and still layers with latents of their own, then one of each that reads theirs."""
+    config = latent(size, **few_latent(size)) | {"num_attention_heads": 2, "num_key_value_heads": 2}
+    config |= {
+        "num_hidden_layers": 4,
+        "no_rope_layers": [1, 0, 1, 0],
+        "kv_source_layers": [0, 1, 0, 1],
+        "indexer_types": ["full", "full", "shared", "full"],
+        "index_topk": 64,
+        "index_head_dim": 4,
+        "index_n_heads": 1,
+        "mlp_layer_types": ["dense"] * 4,
+        "hidden_size": 2 * size.head_dim,
+        "rope_parameters": yarn(10000.0, original_max_position_embeddings=16, mscale_all_dim=0.5),
+    }
+    del config["q_lora_rank"]
+    return config
+
+
 def minimax_m3(size: Size) -> dict[str, Any]:
     """A full layer, then one that picks more blocks of keys than there are."""
     return partial(
@@ -2307,6 +2326,13 @@ FAMILIES += tuple(
         ),
         Family(
             "glm_moe_dsa", "GlmMoeDsa", lambda s: dsa(s) | {"indexer_types": ["full", "shared"]}
+        ),
+        Family(
+            "mistral_large4_text",
+            "MistralLarge4Text",
+            mistral_large4,
+            head="Model",
+            targets=(0.5, 4.0),
         ),
         Family("openai_gpt", "OpenAIGPT", openai_gpt, head="LMHeadModel"),
         Family("gpt_neox_japanese", "GPTNeoXJapanese", gpt_neox_japanese),

@@ -102,10 +102,11 @@ def calibrate(model: Any, family: Family, folder: Path, generator: torch.Generat
 def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
     """Which entries of which parameters a head's query depends on, found by differentiation.
 
-    Not those in front of a norm, on which its size does not depend.
+    Not those in front of a norm, on which its size does not depend, nor factors beside weights.
     """
     named = real.attention(layer).named_parameters()
-    parameters = {name: p for name, p in named if not name.startswith("q_a_")}
+    passed = ("q_a_", "softmax_scaling")
+    parameters = {name: p for name, p in named if not name.startswith(passed)}
     for parameter in parameters.values():
         parameter.requires_grad_()
     states = torch.randn(1, 1 + real.crosses(layer), real.width)

@@ -40,7 +40,7 @@ transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
 # attention asks for a mask to pick from
-INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4")
+INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4", "mistral_large4_text")
 OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
@@ -54,7 +54,8 @@ BEHIND_PADDING = (
     "roberta-prelayernorm",
     "xlm-roberta-xl",
 )  # first positions
-GROWING = ("beam", "llama4_text", "ministral3", "mistral4")  # queries, with the position
+PLACED = ("ministral3", "mistral4", "mistral_large4_text")  # attention asks for positions
+GROWING = ("beam", "llama4_text", *PLACED)  # queries, with the position
 UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
     "siglip_text_model": SiglipTextModel,
@@ -244,7 +245,10 @@ class Real:
             for owner in (model, *stacks, *modules):
                 for name in ROPES:
                     if (rope := getattr(owner, name, None)) is not None:
-                        setattr(owner, name, type(rope)(rope.config if stacks else model.config))
+                        new = type(rope)(rope.config if stacks else model.config)
+                        if hasattr(rope, "alpha"):  # learned
+                            new.alpha = rope.alpha
+                        setattr(owner, name, new)
             for i, each in enumerate(getattr(model, "rotary_embs", ())):
                 model.rotary_embs[i] = type(each)(each.config)
         return self
@@ -416,6 +420,8 @@ class Real:
 
     def owner(self, layer: int) -> int | None:
         """The earlier layer whose keys a layer reads, or None for its own."""
+        if (sources := getattr(self.config, "kv_source_layers", None)) is not None:
+            return None if sources[layer] == layer else int(sources[layer])
         shared = getattr(self.config, "num_kv_shared_layers", 0)
         first = self.config.num_hidden_layers - shared if shared else layer + 1
         if layer < first:
@@ -548,13 +554,13 @@ class Real:
         if self.biased:
             return self._biased_call(layer, states, rotation, eager=implementation == "eager")
         kwargs: dict[str, Any] = {"attention_mask": mask}
-        if hasattr(self.config, "num_kv_shared_layers"):
+        if hasattr(self.config, "num_kv_shared_layers") or hasattr(self.config, "kv_source_layers"):
             kwargs["shared_kv_states"] = {}
         if self.inside:
             kwargs["position_ids"] = rotation
         elif rotation is not None or hasattr(self.model, "rotary_emb"):  # None is an answer too
             kwargs["position_embeddings"] = rotation
-        if self.kind in ("ministral3", "mistral4"):
+        if self.kind in PLACED:
             kwargs["position_ids"] = self.where
         if self.kind == "beam" and rotation is None and self.where is not None:
             module = sys.modules[type(self.model).__module__]
@@ -572,10 +578,9 @@ class Real:
             kwargs["attention_mask"] = torch.ones(states.shape[:2], dtype=torch.bool)
         if self.kind in INDEXED:
             n = states.shape[1]
-            if mask is None:
-                kwargs["attention_mask"] = torch.zeros(1, 1, n, n, dtype=self.dtype)
-            if hasattr(self.config, "indexer_types"):  # all keys are picked in these contexts
-                kwargs["prev_topk_indices"] = torch.arange(n).expand(len(states), n, n)
+            kwargs |= self._picking(len(states), n, n)
+            if mask is not None:
+                kwargs["attention_mask"] = mask
         if self.kind in ("dpt", "videomae", "yolos"):
             del kwargs["attention_mask"]  # they know none
         if self.kind == "dinov3_vit" and rotation is not None:  # one for all heads and images
@@ -592,10 +597,18 @@ class Real:
             keys, query = (tuple(x[:, part] for x in rotation) for part in LAST)
             with self._precision(), self._recording(recorded=True):
                 own = {**kwargs, "position_embeddings": keys, "attention_mask": None}
+                if self.kind in PLACED:
+                    assert self.where is not None
+                    own["position_ids"], kwargs["position_ids"] = (self.where[:, p] for p in LAST)
+                if self.kind in INDEXED:
+                    count = states.shape[1] - 1
+                    own |= self._picking(len(states), count, count)
                 self.attention(owner)(states[:, :-1], **own)
             _calls.clear()
             kwargs["position_embeddings"], states = query, states[:, -1:]
             kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
+            if self.kind in INDEXED:
+                kwargs |= self._picking(len(states), 1, own["attention_mask"].shape[-1])
         elif self.crosses(layer):
             name = "key_value_states"
             if self.kind in ("blip", "t5gemma"):
@@ -611,6 +624,13 @@ class Real:
             _calls.clear()
             return found.get("weights", output[1])
         _calls.clear()
+        return found
+
+    def _picking(self, batch: int, queries: int, keys: int) -> dict[str, Tensor]:
+        """A mask to pick from that hides nothing, and all keys as those picked before."""
+        found = {"attention_mask": torch.zeros(1, 1, queries, keys, dtype=self.dtype)}
+        if hasattr(self.config, "indexer_types"):  # all keys are picked in these contexts
+            found["prev_topk_indices"] = torch.arange(keys).expand(batch, queries, keys)
         return found
 
     def _biased_call(self, layer: int, states: Tensor, bias: Any, *, eager: bool) -> Any:

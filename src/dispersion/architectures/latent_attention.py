@@ -87,8 +87,9 @@ class LatentAttention(Attention):
             shapes[self.query_latent_gain] = (self.query_rank,)
             if self.query_latent_bias is not None:
                 shapes[self.query_latent_bias] = (self.query_rank,)
-        if self.input_norm is not None and self.input_norm.gain is not None:
-            shapes[self.input_norm.gain] = (self.width,)
+        for norm in (self.input_norm, self.key_input):
+            if norm is not None and norm.gain is not None:
+                shapes[norm.gain] = (self.width,)
         return shapes
 
     def heads(self, checkpoint: Checkpoint) -> Iterator[tuple[int, int, Head]]:
@@ -112,11 +113,12 @@ class LatentAttention(Attention):
             return found
 
         gain = None if self.input_norm.gain is None else need(self.input_norm.gain)
+        key_gain = gain if self.key_input is None else read(self.key_input.gain)
         latent, bias = need(self.latent), read(self.latent_bias)
         turned = projection_ball(
             latent[self.rank :],
             norm="rms",
-            gain=gain,
+            gain=key_gain,
             bias=None if bias is None else bias[self.rank :],
         )
         latent_gain = need(self.latent_gain)
@@ -132,7 +134,7 @@ class LatentAttention(Attention):
                 projection_ball(
                     latent[: self.rank],
                     norm="rms",
-                    gain=gain,
+                    gain=key_gain,
                     bias=None if bias is None else bias[: self.rank],
                 ),
                 turned,
@@ -144,7 +146,7 @@ class LatentAttention(Attention):
             queries, queries_gain = need(self.query_latent), need(self.query_latent_gain)
             queries_bias = read(self.query_latent_bias)
         small = None
-        linear = self.turned_gain is None
+        linear = self.turned_gain is None and self.key_input is None
         if linear and queries is not None and queries_bias is None and bias is None:
             small = small_states(
                 (queries, latent[: self.rank]),

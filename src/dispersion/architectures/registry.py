@@ -138,6 +138,7 @@ NAMES = (
     "ministral3",
     "mistral",
     "mistral4",
+    "mistral_large4_text",
     "mixtral",
     "mllama_text_model",
     "modernbert",

@@ -42,6 +42,7 @@ _CLASSES = {
     "ministral3": (4096, 34, 32),
     "mistral": (4096, 32, 32),
     "mistral4": (4096, 36, 32),
+    "mistral_large4_text": (6144, 72, 64),
     "mixtral": (4096, 32, 32),
     "mllama_text_model": (4096, 40, 32),
     "modernbert": (768, 22, 12),

@@ -26,7 +26,6 @@ APPROXIMATE = "its attention approximates a softmax"
 WITHOUT = "it has no softmax attention"
 GATED = "a gate that depends on what it reads stands between the norm and attention"
 SUMMED = "some of its keys are sums over several tokens"
-LEARNED = "each head has learned numbers by which its queries grow with the position"
 SEVERAL = "its file holds several models for audio, which are not told apart"
 OWN = "its modelling code is no part of transformers but comes with its files"
 
@@ -54,7 +53,6 @@ _GROUPS: dict[str, str] = {
     WITHOUT: "falcon_mamba fnet mamba mamba2 rwkv xlstm",
     GATED: "axk2 qwen4_exp_text",
     SUMMED: "deepseek_v4",
-    LEARNED: "mistral_large4 mistral_large4_text",
     SEVERAL: "bark csm moshi musicgen musicgen_melody",
     OWN: "aquila baichuan bailing_moe chatglm deepseek dream internlm internlm2 llada minicpm "
     "mixformer-sequential orion qwen telechat xverse",

@@ -149,6 +149,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "lfm2_vl": Wrapper("lfm2"),
     "lfm3_vl": Wrapper("lfm3"),
     "mistral3": Wrapper("mistral"),
+    "mistral_large4": Wrapper("mistral_large4_text", fixed=True, roots=("",)),
     "modernvbert": Wrapper("modernbert", roots=TEXT_MODEL),
     "paligemma": Wrapper("gemma", both_ways=True),
     "molmo2": Wrapper("molmo2_text", fixed=True, roots=("model.transformer.", "transformer.")),
