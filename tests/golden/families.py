@@ -195,6 +195,35 @@ def t5gemma(size: Size) -> dict[str, Any]:
     }
 
 
+def t5gemma2(size: Size) -> dict[str, Any]:
+    """In both stacks a layer that slides, by an even and an odd window, and one that does not."""
+    both = {
+        "vocab_size": size.vocab,
+        "hidden_size": 2 * size.head_dim,
+        "intermediate_size": size.mlp,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": size.head_dim,
+        "query_pre_attn_scalar": size.head_dim + 3,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    }
+    tower = {"hidden_size": 2, "intermediate_size": 2, "num_hidden_layers": 1}
+    tower |= {"num_attention_heads": 1, "image_size": 2, "patch_size": 1, "vision_use_head": False}
+    return {
+        "encoder": {
+            "text_config": both | {"sliding_window": size.window},
+            "vision_config": tower,
+            "mm_tokens_per_image": 4,
+        },
+        "decoder": both | {"sliding_window": size.window - 1},
+    }
+
+
 def moonshine(size: Size) -> dict[str, Any]:
     """Heads of 6 coordinates, of which 4 turn."""
     sizes = {"num_attention_heads": 2, "num_key_value_heads": 2}
@@ -1342,6 +1371,15 @@ FAMILIES = (
         "T5Gemma",
         t5gemma,
         head="ForConditionalGeneration",
+        gain_offset=1.0,
+        lengths=SHORTER,
+    ),
+    Family(
+        "t5gemma2",
+        "T5Gemma2",
+        t5gemma2,
+        head="ForConditionalGeneration",
+        qk_norm="headwise",
         gain_offset=1.0,
         lengths=SHORTER,
     ),

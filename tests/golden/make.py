@@ -244,7 +244,9 @@ def checked(folder: Path, record: dict[str, Any], effort: float) -> None:
     for head in record["heads"]:
         values = list(head["spread"].values())
         slack = 1e-6 if effort >= 1 else 0.05
-        assert all(b > a * (1 - slack) for a, b in pairwise(values)), (folder, head)
+        # Keys of an encoder stand at the lag of the query's own position, whatever the length.
+        merged = record["family"].startswith("t5gemma2")
+        assert merged or all(b > a * (1 - slack) for a, b in pairwise(values)), (folder, head)
         if "free_phase" in head:
             excess = max(values) / head["free_phase"]
             assert excess < 1 + slack, (folder, head)

@@ -133,6 +133,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(moonshine(config)), interleaved=True)
     if kind == "t5gemma":
         return Places(listed=tuple(t5gemma(config)))
+    if kind == "t5gemma2":
+        return Places(listed=tuple(t5gemma2(config)))
     if kind in SEQ2SEQ:
         return Places(listed=tuple(seq2seq(config)))
     if kind == "siglip_vision_model" and config.vision_use_head:
@@ -292,6 +294,15 @@ def t5gemma(config: Any) -> Iterator[Place]:
             if side == "decoder":
                 norm = f"{root}pre_cross_attn_layernorm"
                 yield Place(f"{root}cross_attn", norm, keys="encoder.norm")
+
+
+def t5gemma2(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's on its own tokens and the encoder's."""
+    parts = ("encoder.text_model", config.encoder.text_config), ("decoder", config.decoder)
+    for stack, part in parts:
+        for i in range(part.num_hidden_layers):
+            root = f"{stack}.layers.{i}."
+            yield Place(f"{root}self_attn", f"{root}pre_self_attn_layernorm")
 
 
 def moonshine(config: Any) -> Iterator[Place]:

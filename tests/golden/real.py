@@ -241,6 +241,8 @@ class Real:
             module.own, module._attn = module._attn, _record_own(module, config.model_type)
         with self._precision():  # frequencies too in float64
             stacks = (model.encoder, model.decoder) if config.model_type in TURNED else ()
+            if config.model_type == "t5gemma2":
+                stacks = (model.encoder.text_model, model.decoder)
             modules = (self.attention(layer) for layer in self.attending)
             for owner in (model, *stacks, *modules):
                 for name in ROPES:
@@ -278,7 +280,7 @@ class Real:
     @property
     def sizes(self) -> Any:
         """The config that has the sizes; two towers are made equally wide here."""
-        if self.kind == "t5gemma":
+        if self.kind in ("t5gemma", "t5gemma2"):
             return self.config.decoder
         return self.config.text_config if self.two_towers or self.kind == "blip" else self.config
 
@@ -312,6 +314,8 @@ class Real:
             return self.model.rope_embeddings
         if self.kind in TURNED:
             return self.model.encoder.rotary_emb
+        if self.kind == "t5gemma2":
+            return self.model.encoder.text_model.rotary_emb
         return getattr(self.model, "rotary_emb", None)
 
     @property
@@ -395,7 +399,7 @@ class Real:
         """Whether positions turn queries and keys: at another position they differ."""
         if not self.rotary:
             return False
-        count = 1 + self.crosses(layer)
+        count = 1 + (self.crosses(layer) or self.merges(layer))
         states = self.states(layer, torch.eye(self.raw_width(layer))[:count]).unsqueeze(0)
         with torch.no_grad():
             at = [
@@ -455,6 +459,10 @@ class Real:
         """Whether the last of a sequence of states is the query's and none of the keys'."""
         return self.key_norm(layer) is not None
 
+    def merges(self, layer: int) -> bool:
+        """Whether all keys but the query token's own are an encoder's, which nothing turns."""
+        return "Merged" in type(self.attention(layer)).__name__
+
     def where_in(self, layer: int, states: int) -> Tensor:
         """Positions of so many states; the query's is the last key's where layers share keys."""
         found = torch.arange(states)
@@ -479,7 +487,10 @@ class Real:
         if norm is None:
             return raw
         with self._precision():
-            if (other := self.key_norm(layer)) is not None:
+            other = self.key_norm(layer)
+            if self.merges(layer):
+                other = self.model.encoder.text_model.norm
+            if other is not None:
                 return torch.cat((other(raw[..., :-1, :]), norm(raw[..., -1:, :])), dim=-2)
             if through is not None:
                 return through(norm(raw))
@@ -508,7 +519,10 @@ class Real:
         if thetas and hasattr(self.model, "rotary_embs"):
             return self._based(thetas[layer], positions)
         kinds = getattr(self.rope, "layer_types", None)
-        args = (self.config.layer_types[layer],) if kinds else ()
+        args = ()
+        if kinds:
+            listed = getattr(self.config, "layer_types", None)
+            args = (listed[layer] if listed else self.attention(layer).layer_type,)
         with self._precision():
             return self.rope(dummy, positions, *args)
 
@@ -609,6 +623,11 @@ class Real:
             kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
             if self.kind in INDEXED:
                 kwargs |= self._picking(len(states), 1, own["attention_mask"].shape[-1])
+        elif self.merges(layer):
+            assert isinstance(rotation, tuple)
+            kwargs["encoder_hidden_states"], states = states[:, :-1], states[:, -1:]
+            kwargs["position_embeddings"] = tuple(x[:, -1:] for x in rotation)
+            kwargs["merged_attention_mask"] = kwargs.pop("attention_mask")
         elif self.crosses(layer):
             name = "key_value_states"
             if self.kind in ("blip", "t5gemma"):
@@ -620,6 +639,10 @@ class Real:
             own = (states,) * (3 if self.kind == "ctrl" else 1)  # of values, keys and queries
             output = self.attention(layer)(*own, **kwargs)
         found = _calls[-1] if _calls else {}
+        if self.merges(layer):  # its own key comes first
+            if implementation == "eager":
+                return torch.cat((output[2], output[1]), dim=-1)
+            found["key"] = found["key"].roll(-1, dims=2)
         if implementation == "eager":
             _calls.clear()
             return found.get("weights", output[1])
@@ -652,6 +675,9 @@ class Real:
         if kind == "t5gemma":
             for part in (self.config.encoder, self.config.decoder):
                 part._attn_implementation = self.config._attn_implementation
+        if kind == "t5gemma2":
+            for part in (self.config.encoder.text_config, self.config.decoder):
+                part._attn_implementation = self.config._attn_implementation
         with contextlib.ExitStack() as stack:
             if kind == "falcon" and recorded:
                 self.config._attn_implementation = "sdpa"
@@ -676,6 +702,13 @@ class Real:
             return self._masks_of_both(n)
         if self.kind in SEQ2SEQ:
             return self._masks_of_stacks(n)
+        if self.kind == "t5gemma2":  # one token of the decoder sees all
+            states = torch.ones(1, n, self.width, dtype=self.dtype)
+            with torch.no_grad(), self._recording(recorded=True):
+                self.model.encoder.text_model(inputs_embeds=states)
+            found = [call["mask"] for call in _calls]
+            _calls.clear()
+            return found + [None] * (self.layers - len(found))
         if self.two_towers:
             with torch.no_grad(), self._recording(recorded=True):
                 self.model.text_model(input_ids=torch.zeros(1, n, dtype=torch.long))

@@ -194,6 +194,7 @@ NAMES = (
     "step3p5",
     "t5",
     "t5gemma",
+    "t5gemma2",
     "timesfm2_5",
     "trocr",
     "vaultgemma",

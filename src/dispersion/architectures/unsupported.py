@@ -11,7 +11,6 @@ SHIFTED = "its windows are padded and shifted, so that some queries see fewer ke
 PICTURE = "its logits have products of queries with tables of places in a picture"
 PLACED = "its logits may have biases by places on a page, which are not described"
 BLOCKED = "it may see blocks of tokens, or means of blocks, beside tokens"
-MERGED = "one softmax runs over the decoder's own keys and the encoder's"
 BEHIND = "positions are added to queries and keys behind the norm"
 BARE = "no norm caps what its attention reads"
 STREAMS = "its logits are sums over two streams of states"
@@ -37,7 +36,6 @@ _GROUPS: dict[str, str] = {
     PICTURE: "sam",
     PLACED: "layoutlmv2",
     BLOCKED: "longt5",
-    MERGED: "t5gemma2",
     BEHIND: "detr",
     BARE: "mobilebert",
     STREAMS: "lilt",
