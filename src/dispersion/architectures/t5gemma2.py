@@ -4,7 +4,7 @@ Both kinds of keys pass one projection and one QK norm, so that all lie in one b
 with their positions, the encoder's do not: to the query at position t they all stand at lag t. A
 row's largest and smallest logit may then come of one lag, which bounds over pairs of lags leave out
 and bounds over free phases hold for. Those are attained, by opposite keys of the encoder. A factor
-of cos and sin (YaRN) acts twice on own keys' logits, once on the others': from 1 on that covers both.
+of cos and sin (YaRN) acts twice on own keys' logits, once on the others': from 1 on twice is most.
 
 A query of a layer that slides sees the last `sliding_window` own keys and all of the encoder's, so
 at least so many of all keys, and these stand anywhere. In the encoder it sees ⌈window/2⌉ keys up to
