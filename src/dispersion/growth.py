@@ -82,6 +82,42 @@ class LogGrowth:
 
 
 @dataclass(frozen=True)
+class LateGrowth:
+    """τ = 1 + rate·log(max(1, (t + 1)/floor)) at position t (Inkling): 1 up to some length.
+
+    log(n−m) − δτ has the slope 1/(n−m) − δ·rate/n at most, so ceilings fall where δ·rate ≤ 1.
+
+    Attributes:
+        rate: not negative.
+        floor: positive.
+    """
+
+    rate: float
+    floor: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rate < math.inf and 0 < self.floor < math.inf):
+            msg = (
+                "rate must be 0 or more and floor positive. "
+                f"Got rate={self.rate}, floor={self.floor}."
+            )
+            raise ArgumentError(msg)
+
+    @in_precision
+    def factor(self, length: int) -> Enclosure:
+        if length <= self.floor:
+            return Enclosure.exact(1.0)
+        found = from_arb(1 + arb(self.rate) * (arb(length) / arb(self.floor)).log())
+        return Enclosure(found.lower * (1 - _ROUNDING), found.upper * (1 + _ROUNDING))
+
+    def settles(self, spread: float) -> bool:
+        return spread * self.rate * (1 + 2 * _ROUNDING) < 1
+
+    def envelope(self, length: int) -> float:
+        return self.factor(length).upper
+
+
+@dataclass(frozen=True)
 class PowerGrowth:
     """τ = (1 + (t + 1)/period)^power at position t (Beam): n^power outgrows every logarithm.
 

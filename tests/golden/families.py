@@ -2276,6 +2276,65 @@ def mistral_large4(size: Size) -> dict[str, Any]:
     return config
 
 
+def zaya(size: Size) -> dict[str, Any]:
+    return decoder(
+        size,
+        hidden_size=2 * size.head_dim,
+        head_dim=size.head_dim // 2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        moe_intermediate_size=1,
+        num_experts=2,
+        router_hidden_size=1,
+        layer_types=["hybrid", "hybrid_sliding"],
+        sliding_window=size.window,
+        cca_time0=2,
+        cca_time1=3,
+        rope_parameters={
+            "hybrid": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+            "hybrid_sliding": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    )
+
+
+def doge(size: Size, **more: Any) -> dict[str, Any]:
+    few = {"hidden_size": 3 * size.head_dim, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return decoder(size, **few, head_dim=size.head_dim // 2) | more
+
+
+def inkling(size: Size, **more: Any) -> dict[str, Any]:
+    """Three tokens are the longest context that ascent looks at, where keys are convolved."""
+    config = decoder(
+        size,
+        hidden_size=3 * size.head_dim,
+        head_dim=size.head_dim // 2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        swa_head_dim=size.head_dim // 2 + 2,
+        swa_num_attention_heads=2,
+        swa_num_key_value_heads=1,
+        sliding_window_size=3,
+        d_rel=3,
+        rel_extent=2,
+        log_scaling_n_floor=2,
+        log_scaling_alpha=0.3,
+        conv_kernel_size=3,
+        layer_types=["hybrid_sliding", "hybrid"],
+        mlp_layer_types=["dense", "dense"],
+        n_routed_experts=2,
+        num_experts_per_tok=1,
+        n_shared_experts=1,
+    )
+    del config["rope_parameters"]
+    return config | more
+
+
+def inkling2(size: Size) -> dict[str, Any]:
+    """Norms are clipped where they would be larger without."""
+    config = inkling(size, qk_l2_clip_threshold=2.5, rel_l2_clip_threshold=0.8)
+    return config | {"unpadded_vocab_size": size.vocab, "n_layers_per_attn_res_block": 1}
+
+
 def minimax_m3(size: Size) -> dict[str, Any]:
     """A full layer, then one that picks more blocks of keys than there are."""
     return partial(
@@ -2348,7 +2407,7 @@ def dots3_note(size: Size) -> dict[str, Any]:
 
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
-    replace(family, lengths=SHORTER)
+    replace(family, lengths=family.lengths or SHORTER)
     for family in (
         Family("deepseek_v32", "DeepseekV32", dsa),
         Family(
@@ -2372,6 +2431,23 @@ FAMILIES += tuple(
             head="Model",
             targets=(0.5, 4.0),
         ),
+        Family("zaya", "Zaya", zaya, targets=None, lengths=(3,)),
+        Family("doge", "Doge", doge, qk_norm="headwise"),
+        Family(
+            "doge__bias",
+            "Doge",
+            lambda s: doge(s, attention_bias=True, sliding_window=s.window),
+            qk_norm="headwise",
+        ),
+        Family(
+            "inkling_text",
+            "InklingText",
+            inkling,
+            head="Model",
+            qk_norm="headwise",
+            lengths=(3,),
+        ),
+        Family("inkling2_text", "Inkling2Text", inkling2, head="Model", targets=None, lengths=(3,)),
         Family("openai_gpt", "OpenAIGPT", openai_gpt, head="LMHeadModel"),
         Family("gpt_neox_japanese", "GPTNeoXJapanese", gpt_neox_japanese),
         Family(

@@ -133,6 +133,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(moonshine(config)), interleaved=True)
     if kind == "t5gemma":
         return Places(listed=tuple(t5gemma(config)))
+    if kind == "inkling2_text":
+        return Places(listed=tuple(inkling2(config)))
     if kind == "t5gemma2":
         return Places(listed=tuple(t5gemma2(config)))
     if kind in SEQ2SEQ:
@@ -303,6 +305,13 @@ def t5gemma2(config: Any) -> Iterator[Place]:
         for i in range(part.num_hidden_layers):
             root = f"{stack}.layers.{i}."
             yield Place(f"{root}self_attn", f"{root}pre_self_attn_layernorm")
+
+
+def inkling2(config: Any) -> Iterator[Place]:
+    """Full layers have norms of their own for queries and keys."""
+    for i, kind in enumerate(config.layer_types):
+        norm = "input_layernorm" if kind == "hybrid_sliding" else "q_input_layernorm"
+        yield Place(f"layers.{i}.self_attn", f"layers.{i}.{norm}")
 
 
 def moonshine(config: Any) -> Iterator[Place]:

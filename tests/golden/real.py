@@ -56,6 +56,8 @@ BEHIND_PADDING = (
 )  # first positions
 PLACED = ("ministral3", "mistral4", "mistral_large4_text")  # attention asks for positions
 GROWING = ("beam", "llama4_text", *PLACED)  # queries, with the position
+MIXING = ("inkling_text", "inkling2_text", "zaya")  # tokens, before attention
+TELLING = ("doge", *MIXING[:2])  # biases by what tokens say
 UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
     "siglip_text_model": SiglipTextModel,
@@ -296,6 +298,8 @@ class Real:
         """Query heads of one layer."""
         if self.kind in ("dots3_note_text", "step3p5"):
             return int(self.config.per_layer_config[layer].num_attention_heads)
+        if self.kind in MIXING[:2]:
+            return int(self.attention(layer).num_heads)
         listed = getattr(self.config, "num_attention_heads_per_layer", None)
         return listed[layer] if listed else self.heads
 
@@ -342,7 +346,12 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in (*GROWING, *BEHIND)
+        return self.rotary and self.kind not in (*GROWING, *BEHIND, *TELLING)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether keys, or queries too, are made of several tokens."""
+        return self.kind in MIXING
 
     @property
     def inside(self) -> bool:
@@ -582,6 +591,10 @@ class Real:
                 kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
+        if self.kind == "inkling2_text":
+            kwargs |= self._reading(layer, states)
+        if self.kind == "zaya":
+            kwargs["attention_mask"] = {"causal": mask}
         if self.kind.startswith("zamba"):
             kwargs["layer_idx"] = layer
         if self.kind == "gpt_neox_japanese":
@@ -639,14 +652,29 @@ class Real:
             own = (states,) * (3 if self.kind == "ctrl" else 1)  # of values, keys and queries
             output = self.attention(layer)(*own, **kwargs)
         found = _calls[-1] if _calls else {}
+        if self.kind == "doge" and found:
+            found["bias"] = found["mask"]
         if self.merges(layer):  # its own key comes first
             if implementation == "eager":
                 return torch.cat((output[2], output[1]), dim=-1)
             found["key"] = found["key"].roll(-1, dims=2)
         if implementation == "eager":
             _calls.clear()
+            if self.kind == "inkling2_text":  # tokens make its sinks
+                return output[1] / output[1].sum(-1, keepdim=True)
             return found.get("weights", output[1])
         _calls.clear()
+        return found
+
+    def _reading(self, layer: int, states: Tensor) -> dict[str, Any]:
+        """Positions, and states behind the norm of keys, of which those of queries are given."""
+        where = torch.arange(states.shape[1])
+        found = {"position_ids": where[None], "relative_distance": where[:, None] - where[None]}
+        if self.config.layer_types[layer] == "hybrid":
+            block = self.model.layers[layer]
+            raw = states / block.q_input_layernorm.weight
+            found["key_hidden_states"] = raw * block.k_input_layernorm.weight
+            found["value_hidden_states"] = states
         return found
 
     def _picking(self, batch: int, queries: int, keys: int) -> dict[str, Tensor]:
@@ -722,6 +750,8 @@ class Real:
             return [None] * self.layers  # images and sound
         if self.biased:
             return [None] * self.layers  # the last query sees all
+        if self.kind == "doge" and self.config.sliding_window is None:
+            return [None] * self.layers  # what it hands over has biases in it
         with torch.no_grad(), self._recording(recorded=True):
             # some models take no embeddings, or not these alone
             by_ids = self.kind in ("clip_text_model", "esmc", "siglip_text_model", "trocr")
@@ -731,12 +761,17 @@ class Real:
                 size = self.model.get_input_embeddings().embedding_dim
                 delayed = self.kind == "voxtral_realtime_text"
                 delay = {"t_cond": torch.zeros(1, 1, size, dtype=self.dtype)} if delayed else {}
-                self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype), **delay)
+                with self._precision():  # some models route in float32
+                    self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype), **delay)
         called = self.attending
+        if self.kind == "inkling2_text":  # it looks at earlier layers, too
+            _calls[:] = [call for call in _calls if "position_bias" in call]
         if self.kind == "mllama_text_model":  # text passes over layers that look at images
             called = [layer for layer in called if not self.crosses(layer)]
         each = len(_calls) // len(called)  # DiffLlama's layers call it twice
         found = dict(zip(called, (c["mask"] for c in _calls[::each]), strict=True))
+        if self.kind == "doge":  # its biases are not negative
+            found = {at: m.masked_fill(m >= 0, 0.0)[:, :1] for at, m in found.items()}
         _calls.clear()
         return [found.get(layer) for layer in range(self.layers)]
 

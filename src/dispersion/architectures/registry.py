@@ -57,6 +57,7 @@ NAMES = (
     "dinov2",
     "dinov3_vit",
     "distilbert",
+    "doge",
     "dory",
     "dots1",
     "dots3_note_text",
@@ -108,6 +109,8 @@ NAMES = (
     "hy_v3",
     "hy_v4",
     "hyperclovax",
+    "inkling2_text",
+    "inkling_text",
     "internlm3",
     "internvl_vision",
     "iquestcoder",
@@ -208,6 +211,7 @@ NAMES = (
     "xlm_roberta_xl",
     "zamba",
     "zamba2",
+    "zaya",
 )
 """Files of this folder that hold a family each."""
 

@@ -34,6 +34,8 @@ _CLASSES = {
     "granite": (4096, 32, 32),
     "granitemoehybrid": (4096, 32, 32),
     "hunyuan_vl_text": (4096, 32, 32),
+    "inkling2_text": (4608, 48, 48),
+    "inkling_text": (6144, 66, 64),
     "lfm2": (2560, 32, 32),
     "lfm3": (2048, 24, 16),
     "llama": (4096, 32, 32),

@@ -140,6 +140,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "hunyuan_vl": Wrapper("hunyuan_vl_text", fixed=True, flat=True, roots=BARE),
     "idefics2": Wrapper("mistral", roots=TEXT_MODEL),
     # Its own code, which is none of transformers', holds these classes of transformers.
+    "inkling2": Wrapper("inkling2_text", fixed=True, roots=("model.llm.",)),
+    "inkling_mm_model": Wrapper("inkling_text", fixed=True, roots=("model.llm.",)),
     "internvl_chat": Wrapper(
         "qwen2",
         keys=("llm_config",),
