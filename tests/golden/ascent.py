@@ -74,7 +74,7 @@ def plan(
     `own` says that the query token is one of its own keys, `together` that the three tokens are a
     whole context, whose tokens mix.
     """
-    assert not together or visible.tolist() == [True] * 3
+    assert not together or (visible.all() and len(visible) >= 3)
     n = len(visible)
     seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1 or not own]
     if positional:
@@ -138,6 +138,8 @@ def spreads(real: Real, layer: int, z: Tensor, plan: Plan) -> Tensor:
         positions = positions.gather(1, order)
     logits = last_row(real.call(layer, states, real.rotation(layer, positions)))
     row = logits[torch.arange(len(plan.head)), plan.head]
+    if real.sums:  # any two keys
+        return row.max(dim=1).values - row.min(dim=1).values
     if real.mixes:
         row = row.gather(1, plan.positions)
     ends = row.gather(1, plan.slots)
@@ -238,10 +240,11 @@ def in_context(real: Real, layer: int, head: int, z: Tensor, plan: Plan, visible
     """The spread of the last row of a whole context holding the three tokens."""
     slots = {TOP, BOTTOM} if real.mixes else set(plan.slots[0].tolist())
     filler = BOTTOM if BOTTOM in slots else TOP
-    order = [filler] * len(visible)
+    n = 3 if real.mixes else len(visible)
+    order = [filler] * n
     for slot in sorted(slots - {QUERY}):
         order[int(plan.positions[0, slot])] = slot
-    order[len(visible) - 1 + real.crosses(layer) :] = [QUERY]
+    order[n - 1 + real.crosses(layer) :] = [QUERY]
     tokens = real.states(layer, raw(real, layer, z))[0]
     value = context_spread(real, layer, head, tokens, order, visible)
     return Found(value, tokens, order, len(visible), z, plan)

@@ -2335,6 +2335,74 @@ def inkling2(size: Size) -> dict[str, Any]:
     return config | {"unpadded_vocab_size": size.vocab, "n_layers_per_attn_res_block": 1}
 
 
+def qwen4_exp(size: Size) -> dict[str, Any]:
+    """A linear layer, then one on blocks of tokens, more than there are."""
+    config = decoder(
+        size,
+        hidden_size=2 * size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=size.head_dim,
+        rope_parameters={"rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+        layer_types=["linear_attention", "indexed_attention"],
+        linear_key_head_dim=2,
+        linear_value_head_dim=2,
+        linear_num_key_heads=1,
+        linear_num_value_heads=1,
+        moe_intermediate_size=1,
+        shared_expert_intermediate_size=1,
+        num_experts=2,
+        num_experts_per_tok=1,
+        hc_count=2,
+        hc_lowrank=1,
+        indexer_n_heads=1,
+        indexer_kv_heads=1,
+        indexer_head_dim=size.head_dim,
+        indexer_budget=64,
+        indexer_compress_ratio=4,
+    )
+    del config["intermediate_size"]
+    return config
+
+
+def deepseek_v4(size: Size) -> dict[str, Any]:
+    """Three tokens make one more key each, on one layer with the token in front of them."""
+    config = decoder(
+        size,
+        hidden_size=2 * size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=size.head_dim,
+        num_hidden_layers=3,
+        q_lora_rank=6,
+        moe_intermediate_size=1,
+        n_routed_experts=2,
+        num_experts_per_tok=1,
+        layer_types=[
+            "sliding_attention",
+            "compressed_sparse_attention",
+            "heavily_compressed_attention",
+        ],
+        compress_rates={"compressed_sparse_attention": 1, "heavily_compressed_attention": 1},
+        mlp_layer_types=["moe"] * 3,
+        sliding_window=size.window,
+        o_groups=1,
+        o_lora_rank=1,
+        index_n_heads=1,
+        index_head_dim=4,
+        index_topk=64,
+        partial_rotary_factor=0.5,
+        hc_mult=2,
+    )
+    del config["intermediate_size"], config["rope_parameters"]
+    return config
+
+
+def axk2(size: Size, **more: Any) -> dict[str, Any]:
+    few = {"gated_norm_rank": 3, "num_attention_heads": 2, "num_hidden_layers": 1}
+    return dsa(size) | few | more
+
+
 def minimax_m3(size: Size) -> dict[str, Any]:
     """A full layer, then one that picks more blocks of keys than there are."""
     return partial(
@@ -2448,6 +2516,16 @@ FAMILIES += tuple(
             lengths=(3,),
         ),
         Family("inkling2_text", "Inkling2Text", inkling2, head="Model", targets=None, lengths=(3,)),
+        Family(
+            "qwen4_exp_text",
+            "Qwen4ExpText",
+            qwen4_exp,
+            head="Model",
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family("deepseek_v4", "DeepseekV4", deepseek_v4, targets=None, lengths=(3,)),
+        Family("axk2", "AXK2", lambda s: axk2(s, num_key_value_heads=2, attention_bias=True)),
         Family("openai_gpt", "OpenAIGPT", openai_gpt, head="LMHeadModel"),
         Family("gpt_neox_japanese", "GPTNeoXJapanese", gpt_neox_japanese),
         Family(

@@ -40,7 +40,15 @@ transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
 # attention asks for a mask to pick from
-INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4", "mistral_large4_text")
+INDEXED = (
+    "axk2",
+    "deepseek_v32",
+    "dots3_note_text",
+    "glm_moe_dsa",
+    "hy_v4",
+    "mistral_large4_text",
+    "qwen4_exp_text",
+)
 OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
@@ -56,7 +64,7 @@ BEHIND_PADDING = (
 )  # first positions
 PLACED = ("ministral3", "mistral4", "mistral_large4_text")  # attention asks for positions
 GROWING = ("beam", "llama4_text", *PLACED)  # queries, with the position
-MIXING = ("inkling_text", "inkling2_text", "zaya")  # tokens, before attention
+MIXING = ("inkling_text", "inkling2_text", "deepseek_v4", "zaya")  # tokens, before attention
 TELLING = ("doge", *MIXING[:2])  # biases by what tokens say
 UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
@@ -233,6 +241,10 @@ class Real:
                 module = self.attention(layer)
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
+        for layer in self.attending if config.model_type == "qwen4_exp_text" else ():
+            module = self.attention(layer)  # it looks at one query after the other
+            del module._modules["indexer"]
+            module.indexer = lambda *args: torch.ones_like(args[2], dtype=torch.bool)
         for layer in range(self.layers) if config.model_type == "fsmt" else ():
             self.attention(layer).forward = _record_fsmt(self.attention(layer))
         for layer in range(self.layers) if config.model_type in OWN else ():
@@ -346,12 +358,17 @@ class Real:
 
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
-        return self.rotary and self.kind not in (*GROWING, *BEHIND, *TELLING)
+        return self.rotary and self.kind not in (*GROWING, *BEHIND, *TELLING) and not self.sums
 
     @property
     def mixes(self) -> bool:
         """Whether keys, or queries too, are made of several tokens."""
         return self.kind in MIXING
+
+    @property
+    def sums(self) -> bool:
+        """Whether there are more keys than tokens, made of several of them."""
+        return self.kind == "deepseek_v4"
 
     @property
     def inside(self) -> bool:
@@ -528,6 +545,9 @@ class Real:
         if thetas and hasattr(self.model, "rotary_embs"):
             return self._based(thetas[layer], positions)
         kinds = getattr(self.rope, "layer_types", None)
+        if self.sums:
+            with self._precision():
+                return {kind: self.rope(dummy, positions, kind) for kind in kinds}
         args = ()
         if kinds:
             listed = getattr(self.config, "layer_types", None)
@@ -583,7 +603,7 @@ class Real:
             kwargs["position_ids"] = rotation
         elif rotation is not None or hasattr(self.model, "rotary_emb"):  # None is an answer too
             kwargs["position_embeddings"] = rotation
-        if self.kind in PLACED:
+        if self.kind in PLACED or self.sums:
             kwargs["position_ids"] = self.where
         if self.kind == "beam" and rotation is None and self.where is not None:
             module = sys.modules[type(self.model).__module__]

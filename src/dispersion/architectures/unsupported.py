@@ -22,8 +22,6 @@ RANDOM = "which keys a query sees may be drawn at random"
 HASHED = "hashes of queries say which keys they see"
 APPROXIMATE = "its attention approximates a softmax"
 WITHOUT = "it has no softmax attention"
-GATED = "a gate that depends on what it reads stands between the norm and attention"
-SUMMED = "some of its keys are sums over several tokens"
 SEVERAL = "its file holds several models for audio, which are not told apart"
 OWN = "its modelling code is no part of transformers but comes with its files"
 
@@ -46,8 +44,6 @@ _GROUPS: dict[str, str] = {
     HASHED: "reformer",
     APPROXIMATE: "mra nystromformer",
     WITHOUT: "falcon_mamba fnet mamba mamba2 rwkv xlstm",
-    GATED: "axk2 qwen4_exp_text",
-    SUMMED: "deepseek_v4",
     SEVERAL: "bark csm moshi musicgen musicgen_melody",
     OWN: "aquila baichuan bailing_moe chatglm deepseek dream internlm internlm2 llada minicpm "
     "mixformer-sequential orion qwen telechat xverse",
