@@ -69,6 +69,7 @@ _CLASSES = {
     "qwen3_omni_moe_text": (2048, 28, 28),
     "qwen3_vl_moe_text": (2048, 24, 16),
     "qwen3_vl_text": (4096, 32, 32),
+    "qwen4_exp_text": (2048, 40, 16),
     "smollm3": (2048, 36, 16),
     "stablelm": (2560, 32, 32),
     "step3p5": (4096, 45, 64),

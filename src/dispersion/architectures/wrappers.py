@@ -103,6 +103,7 @@ _FIXED = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl": "qwen3_vl_text",
+    "qwen4_exp": "qwen4_exp_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
     "glm4v": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text",
