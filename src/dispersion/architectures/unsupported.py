@@ -5,7 +5,7 @@ Each reason is a fact about the modelling code of transformers 5.24, or says tha
 
 from __future__ import annotations
 
-VALUES = "its logits have a term that depends on what tokens say, beside query times key"
+LOOPS = "some of its layers run several times, on messages from one pass to the next"
 SHIFTED = "its windows are padded and shifted, so that some queries see fewer keys than others"
 PICTURE = "its logits have products of queries with tables of places in a picture"
 PLACED = "its logits may have biases by places on a page, which are not described"
@@ -26,7 +26,7 @@ SEVERAL = "its file holds several models for audio, which are not told apart"
 OWN = "its modelling code is no part of transformers but comes with its files"
 
 _GROUPS: dict[str, str] = {
-    VALUES: "inkling2_loop inkling2_loop_text",
+    LOOPS: "inkling2_loop inkling2_loop_text",
     SHIFTED: "swin swin2sr swinv2",
     PICTURE: "sam",
     PLACED: "layoutlmv2",
