@@ -108,7 +108,9 @@ class Learned(IndexedAttention):
         """Heads that nothing turns: keys are linear in the normalised latent."""
         assert self.input_norm is not None
         assert self.input_norm.gain is not None
-        to_float64(checkpoint.read(self.latent), tensor=self.latent)  # a norm stands behind it
+        for name in (self.latent, self.latent_bias):  # a norm stands behind them
+            if name is not None:
+                to_float64(checkpoint.read(name), tensor=name)
 
         def ball(weight: str, head: int, stride: int, gain: str) -> Any:
             part = slice(head * stride, head * stride + self.head_dim)
@@ -174,7 +176,9 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
             )
         else:
             # The rotation's factor of cos and sin is not met, the scale's own is.
-            found = replace(found, still=found.head_dim, rotary=None, rotated_factor=ONE)
+            found = replace(
+                found, still=found.head_dim, rotary=None, rotated_factor=ONE, key_input=None
+            )
         picking = indexed(config, found)
         values = {f.name: getattr(picking, f.name) for f in fields(picking)}
         growths = f"{found.module}.ssmax_scaling.s", f"{found.module}.ssmax_scaling.b"
