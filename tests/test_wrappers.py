@@ -24,8 +24,10 @@ RECORD = json.loads((DATA / "wrapped.json").read_text())
 SAVED = RECORD["wrapped"]
 EMBEDDINGS = ("embed_tokens.weight", "embeddings.tok_embeddings.weight", "wte.embedding")
 # Their towers come from libraries that make no tiny ones, their defaults cannot be built, or their
-# code is elsewhere.
+# code is elsewhere. Inkling's files name all parts otherwise than a language model alone; their
+# names are tested with it.
 NOT_BUILT = {"gemma3n", "internvl_chat", "perception_lm", "qwen3_omni_moe"}
+NOT_BUILT |= {"inkling2", "inkling_mm_model"}
 
 
 def stem_of(names):

@@ -83,6 +83,42 @@ class LogGrowth:
 
 
 @dataclass(frozen=True)
+class LateGrowth:
+    """τ = 1 + rate·log(max(1, (t + 1)/floor)) at position t (Inkling): 1 up to some length.
+
+    log(n−m) − δτ has the slope 1/(n−m) − δ·rate/n at most, so ceilings fall where δ·rate ≤ 1.
+
+    Attributes:
+        rate: not negative.
+        floor: positive.
+    """
+
+    rate: float
+    floor: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rate < math.inf and 0 < self.floor < math.inf):
+            msg = (
+                "rate must be 0 or more and floor positive. "
+                f"Got rate={self.rate}, floor={self.floor}."
+            )
+            raise ArgumentError(msg)
+
+    @in_precision
+    def factor(self, length: int) -> Enclosure:
+        if length <= self.floor:
+            return Enclosure.exact(1.0)
+        found = from_arb(1 + arb(self.rate) * (arb(length) / arb(self.floor)).log())
+        return Enclosure(found.lower * (1 - _ROUNDING), found.upper * (1 + _ROUNDING))
+
+    def settles(self, spread: float) -> bool:
+        return spread * self.rate * (1 + 2 * _ROUNDING) < 1
+
+    def envelope(self, length: int) -> float:
+        return self.factor(length).upper
+
+
+@dataclass(frozen=True)
 class PowerGrowth:
     """τ = (1 + (t + 1)/period)^power at position t (Beam): n^power outgrows every logarithm.
 
@@ -143,6 +179,44 @@ class LogBaseGrowth:
 
     def envelope(self, length: int) -> float:
         return max(1.0 + _ROUNDING, self.factor(length).upper)
+
+
+@dataclass(frozen=True)
+class LearnedGrowth:
+    """|slope·log(t + 1) + start| at position t, numbers that each head learns (Mistral Large 4).
+
+    A negative factor turns a row upside down, which leaves its spread. The modulus is convex in
+    log(t + 1), so that of positions up to n − 1 the first or the last has the largest: `factor`
+    reaches from that of the last query up to the largest, which never falls. It grows by at most
+    |slope|/n a token, so that ceilings fall where δ·|slope| ≤ 1, as above.
+
+    Attributes:
+        slope, start: any numbers.
+    """
+
+    slope: float
+    start: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.slope) and math.isfinite(self.start)):
+            msg = f"slope and start must be finite. Got slope={self.slope}, start={self.start}."
+            raise ArgumentError(msg)
+
+    @in_precision
+    def factor(self, length: int) -> Enclosure:
+        moved = arb(self.slope) * arb(length).log()
+        # Rounding in models is relative to the two terms, not to a sum in which they cancel.
+        error = (abs(moved) + abs(arb(self.start))) * _ROUNDING
+        last = from_arb(abs(moved + arb(self.start)))
+        slack = from_arb(error).upper
+        upper = max(last.upper, abs(self.start)) + slack
+        return Enclosure(max(0.0, last.lower - slack), math.nextafter(upper, math.inf))
+
+    def settles(self, spread: float) -> bool:
+        return spread * abs(self.slope) * (1 + 4 * _ROUNDING) < 1
+
+    def envelope(self, length: int) -> float:
+        return self.factor(length).upper
 
 
 @dataclass(frozen=True)

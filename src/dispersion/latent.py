@@ -61,6 +61,39 @@ def joint_ball(first: BallImage, second: BallImage, share: float, *, cap: str) -
     )
 
 
+def summed_ball(first: BallImage, second: BallImage, *, cap: str) -> BallImage:
+    """A ball image that holds every x + y, x of `first` and y of `second`. **Upper.**
+
+    ρ₁C₁v₁ + ρ₂C₂v₂ = [ρ₁C₁/√w, ρ₂C₂/√(1−w)] v with ‖v‖ ≤ 1 as above; w in proportion to the largest
+    norms, so that no norm exceeds their sum.
+
+    Args:
+        first, second: ball images of one size.
+        cap: words for the report.
+
+    """
+    sizes = first.norm_upper, second.norm_upper
+    share = sizes[0] / (sizes[0] + sizes[1]) if sum(sizes) else 0.5
+    w = min(max(round(share * _GRID), 1), _GRID - 1) / _GRID
+    parts = [_enlarged(ball, part) for ball, part in ((first, w), (second, 1 - w))]
+
+    def added(values: list[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+        known = [value for value in values if value is not None]
+        return np.asarray(sum(known[1:], known[0])) * (1 + 2.0**-50) if known else None
+
+    offsets = [ball.offset for ball in parts if ball.offset is not None]
+    errors = [ball.offset_error for ball in parts]
+    if len(offsets) > 1:  # the sum is rounded
+        errors.append(np.abs(offsets[0] + offsets[1]) * 2.0**-52)
+    return BallImage(
+        matrix=np.concatenate([ball.matrix for ball in parts], axis=1),
+        offset=sum(offsets[1:], offsets[0]) if offsets else None,
+        row_error=added([ball.row_error for ball in parts]),
+        offset_error=added(errors),
+        cap=cap,
+    )
+
+
 def _enlarged(ball: BallImage, share: float) -> BallImage:
     """The same image without its offset enlarged by 1/√share, its radius moved into the matrix."""
     root = sqrt_enclosure(quotient(1.0, share))

@@ -60,11 +60,21 @@ class Found:
         return Plan(self.plan.head, self.plan.slots, self.plan.positions + shift)
 
 
-def plan(heads: int, visible: Tensor, *, positional: bool, each: int, own: bool = True) -> Plan:
+def plan(
+    heads: int,
+    visible: Tensor,
+    *,
+    positional: bool,
+    each: int,
+    own: bool = True,
+    together: bool = False,
+) -> Plan:
     """Every pair of visible positions (one pair where positions do not matter), `each` times.
 
-    `own` says that the query token is one of its own keys.
+    `own` says that the query token is one of its own keys, `together` that the three tokens are a
+    whole context, whose tokens mix.
     """
+    assert not together or (visible.all() and len(visible) >= 3)
     n = len(visible)
     seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1 or not own]
     if positional:
@@ -78,6 +88,10 @@ def plan(heads: int, visible: Tensor, *, positional: bool, each: int, own: bool 
         rows += [((TOP, QUERY), (j, j, n - 1)) for j in seen]
         rows += [((QUERY, BOTTOM), (j, j, n - 1)) for j in seen]
     rows *= each
+    if together:
+        rows = [(s, (*p, 2)) for s in ((0, 1), (0, 2), (2, 1)) for p in ((0, 1), (1, 0))] * 8
+        each = 1 + each // len(rows)
+        rows *= each
     head = torch.arange(heads).repeat_interleave(len(rows))
     slots = torch.tensor([s for s, _ in rows]).repeat(heads, 1)
     positions = torch.tensor([p for _, p in rows]).repeat(heads, 1)
@@ -117,8 +131,17 @@ def raw(real: Real, layer: int, z: Tensor) -> Tensor:
 def spreads(real: Real, layer: int, z: Tensor, plan: Plan) -> Tensor:
     """The logit of the top slot minus that of the bottom slot, (restarts,)."""
     states = real.states(layer, raw(real, layer, z))
-    logits = last_row(real.call(layer, states, real.rotation(layer, plan.positions)))
+    positions = plan.positions
+    if real.mixes:  # in the order of their positions
+        order = positions.argsort(dim=1)
+        states = states.gather(1, order[..., None].expand_as(states))
+        positions = positions.gather(1, order)
+    logits = last_row(real.call(layer, states, real.rotation(layer, positions)))
     row = logits[torch.arange(len(plan.head)), plan.head]
+    if real.sums:  # any two keys
+        return row.max(dim=1).values - row.min(dim=1).values
+    if real.mixes:
+        row = row.gather(1, plan.positions)
     ends = row.gather(1, plan.slots)
     return ends[:, 0] - ends[:, 1]
 
@@ -187,9 +210,10 @@ def ascend(
     """
     n = len(visible)
     own, heads = not real.crosses(layer), real.heads_in(layer)
-    everything = plan(heads, visible, positional=real.positional, each=1, own=own)
+    how = {"positional": real.positional, "own": own, "together": real.mixes}
+    everything = plan(heads, visible, each=1, **how)
     each = max(1, min(budget, most) // len(everything.head))
-    everything = plan(heads, visible, positional=real.positional, each=each, own=own)
+    everything = plan(heads, visible, each=each, **how)
     if len(everything.head) > most:
         everything = everything.take(torch.randperm(len(everything.head))[:most].sort().values)
     # a first pass over all pairs of positions, then longer ones over ever fewer
@@ -214,12 +238,13 @@ def ascend(
 
 def in_context(real: Real, layer: int, head: int, z: Tensor, plan: Plan, visible: Tensor) -> Found:
     """The spread of the last row of a whole context holding the three tokens."""
-    slots = set(plan.slots[0].tolist())
+    slots = {TOP, BOTTOM} if real.mixes else set(plan.slots[0].tolist())
     filler = BOTTOM if BOTTOM in slots else TOP
-    order = [filler] * len(visible)
+    n = 3 if real.mixes else len(visible)
+    order = [filler] * n
     for slot in sorted(slots - {QUERY}):
         order[int(plan.positions[0, slot])] = slot
-    order[len(visible) - 1 + real.crosses(layer) :] = [QUERY]
+    order[n - 1 + real.crosses(layer) :] = [QUERY]
     tokens = real.states(layer, raw(real, layer, z))[0]
     value = context_spread(real, layer, head, tokens, order, visible)
     return Found(value, tokens, order, len(visible), z, plan)

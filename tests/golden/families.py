@@ -195,6 +195,35 @@ def t5gemma(size: Size) -> dict[str, Any]:
     }
 
 
+def t5gemma2(size: Size) -> dict[str, Any]:
+    """In both stacks a layer that slides, by an even and an odd window, and one that does not."""
+    both = {
+        "vocab_size": size.vocab,
+        "hidden_size": 2 * size.head_dim,
+        "intermediate_size": size.mlp,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": size.head_dim,
+        "query_pre_attn_scalar": size.head_dim + 3,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    }
+    tower = {"hidden_size": 2, "intermediate_size": 2, "num_hidden_layers": 1}
+    tower |= {"num_attention_heads": 1, "image_size": 2, "patch_size": 1, "vision_use_head": False}
+    return {
+        "encoder": {
+            "text_config": both | {"sliding_window": size.window},
+            "vision_config": tower,
+            "mm_tokens_per_image": 4,
+        },
+        "decoder": both | {"sliding_window": size.window - 1},
+    }
+
+
 def moonshine(size: Size) -> dict[str, Any]:
     """Heads of 6 coordinates, of which 4 turn."""
     sizes = {"num_attention_heads": 2, "num_key_value_heads": 2}
@@ -1401,6 +1430,15 @@ FAMILIES = (
         gain_offset=1.0,
         lengths=SHORTER,
     ),
+    Family(
+        "t5gemma2",
+        "T5Gemma2",
+        t5gemma2,
+        head="ForConditionalGeneration",
+        qk_norm="headwise",
+        gain_offset=1.0,
+        lengths=SHORTER,
+    ),
     Family("moonshine", "Moonshine", moonshine, head="Model", dtype=torch.float16, lengths=SHORTER),
     Family("umt5", "UMT5", t5_whole, head="ForConditionalGeneration", lengths=SHORTER),
     # clamped queries and keys
@@ -2275,6 +2313,152 @@ def hy_v4(size: Size) -> dict[str, Any]:
     return config
 
 
+def mistral_large4(size: Size) -> dict[str, Any]:
+    """Turning and still layers with latents of their own, then one of each that reads theirs."""
+    config = latent(size, **few_latent(size)) | {"num_attention_heads": 2, "num_key_value_heads": 2}
+    config |= {
+        "num_hidden_layers": 4,
+        "no_rope_layers": [1, 0, 1, 0],
+        "kv_source_layers": [0, 1, 0, 1],
+        "indexer_types": ["full", "full", "shared", "full"],
+        "index_topk": 64,
+        "index_head_dim": 4,
+        "index_n_heads": 1,
+        "mlp_layer_types": ["dense"] * 4,
+        "hidden_size": 2 * size.head_dim,
+        "rope_parameters": yarn(10000.0, original_max_position_embeddings=16, mscale_all_dim=0.5),
+    }
+    del config["q_lora_rank"]
+    return config
+
+
+def zaya(size: Size) -> dict[str, Any]:
+    return decoder(
+        size,
+        hidden_size=2 * size.head_dim,
+        head_dim=size.head_dim // 2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        moe_intermediate_size=1,
+        num_experts=2,
+        router_hidden_size=1,
+        layer_types=["hybrid", "hybrid_sliding"],
+        sliding_window=size.window,
+        cca_time0=2,
+        cca_time1=3,
+        rope_parameters={
+            "hybrid": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+            "hybrid_sliding": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    )
+
+
+def doge(size: Size, **more: Any) -> dict[str, Any]:
+    few = {"hidden_size": 3 * size.head_dim, "num_attention_heads": 4, "num_key_value_heads": 2}
+    return decoder(size, **few, head_dim=size.head_dim // 2) | more
+
+
+def inkling(size: Size, **more: Any) -> dict[str, Any]:
+    """Three tokens are the longest context that ascent looks at, where keys are convolved."""
+    config = decoder(
+        size,
+        hidden_size=3 * size.head_dim,
+        head_dim=size.head_dim // 2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        swa_head_dim=size.head_dim // 2 + 2,
+        swa_num_attention_heads=2,
+        swa_num_key_value_heads=1,
+        sliding_window_size=3,
+        d_rel=3,
+        rel_extent=2,
+        log_scaling_n_floor=2,
+        log_scaling_alpha=0.3,
+        conv_kernel_size=3,
+        layer_types=["hybrid_sliding", "hybrid"],
+        mlp_layer_types=["dense", "dense"],
+        n_routed_experts=2,
+        num_experts_per_tok=1,
+        n_shared_experts=1,
+    )
+    del config["rope_parameters"]
+    return config | more
+
+
+def inkling2(size: Size) -> dict[str, Any]:
+    """Norms are clipped where they would be larger without."""
+    config = inkling(size, qk_l2_clip_threshold=2.5, rel_l2_clip_threshold=0.8)
+    return config | {"unpadded_vocab_size": size.vocab, "n_layers_per_attn_res_block": 1}
+
+
+def qwen4_exp(size: Size) -> dict[str, Any]:
+    """A linear layer, then one on blocks of tokens, more than there are."""
+    config = decoder(
+        size,
+        hidden_size=2 * size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=size.head_dim,
+        rope_parameters={"rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+        layer_types=["linear_attention", "indexed_attention"],
+        linear_key_head_dim=2,
+        linear_value_head_dim=2,
+        linear_num_key_heads=1,
+        linear_num_value_heads=1,
+        moe_intermediate_size=1,
+        shared_expert_intermediate_size=1,
+        num_experts=2,
+        num_experts_per_tok=1,
+        hc_count=2,
+        hc_lowrank=1,
+        indexer_n_heads=1,
+        indexer_kv_heads=1,
+        indexer_head_dim=size.head_dim,
+        indexer_budget=64,
+        indexer_compress_ratio=4,
+    )
+    del config["intermediate_size"]
+    return config
+
+
+def deepseek_v4(size: Size) -> dict[str, Any]:
+    """Three tokens make one more key each, on one layer with the token in front of them."""
+    config = decoder(
+        size,
+        hidden_size=2 * size.head_dim,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=size.head_dim,
+        num_hidden_layers=3,
+        q_lora_rank=6,
+        moe_intermediate_size=1,
+        n_routed_experts=2,
+        num_experts_per_tok=1,
+        layer_types=[
+            "sliding_attention",
+            "compressed_sparse_attention",
+            "heavily_compressed_attention",
+        ],
+        compress_rates={"compressed_sparse_attention": 1, "heavily_compressed_attention": 1},
+        mlp_layer_types=["moe"] * 3,
+        sliding_window=size.window,
+        o_groups=1,
+        o_lora_rank=1,
+        index_n_heads=1,
+        index_head_dim=4,
+        index_topk=64,
+        partial_rotary_factor=0.5,
+        hc_mult=2,
+    )
+    del config["intermediate_size"], config["rope_parameters"]
+    return config
+
+
+def axk2(size: Size, **more: Any) -> dict[str, Any]:
+    few = {"gated_norm_rank": 3, "num_attention_heads": 2, "num_hidden_layers": 1}
+    return dsa(size) | few | more
+
+
 def minimax_m3(size: Size) -> dict[str, Any]:
     """A full layer, then one that picks more blocks of keys than there are."""
     return partial(
@@ -2347,7 +2531,7 @@ def dots3_note(size: Size) -> dict[str, Any]:
 
 # Decoders that are small variants of those above.
 FAMILIES += tuple(
-    replace(family, lengths=SHORTER)
+    replace(family, lengths=family.lengths or SHORTER)
     for family in (
         Family("deepseek_v32", "DeepseekV32", dsa),
         Family(
@@ -2364,6 +2548,40 @@ FAMILIES += tuple(
         Family(
             "glm_moe_dsa", "GlmMoeDsa", lambda s: dsa(s) | {"indexer_types": ["full", "shared"]}
         ),
+        Family(
+            "mistral_large4_text",
+            "MistralLarge4Text",
+            mistral_large4,
+            head="Model",
+            targets=(0.5, 4.0),
+        ),
+        Family("zaya", "Zaya", zaya, targets=None, lengths=(3,)),
+        Family("doge", "Doge", doge, qk_norm="headwise"),
+        Family(
+            "doge__bias",
+            "Doge",
+            lambda s: doge(s, attention_bias=True, sliding_window=s.window),
+            qk_norm="headwise",
+        ),
+        Family(
+            "inkling_text",
+            "InklingText",
+            inkling,
+            head="Model",
+            qk_norm="headwise",
+            lengths=(3,),
+        ),
+        Family("inkling2_text", "Inkling2Text", inkling2, head="Model", targets=None, lengths=(3,)),
+        Family(
+            "qwen4_exp_text",
+            "Qwen4ExpText",
+            qwen4_exp,
+            head="Model",
+            qk_norm="headwise",
+            gain_offset=1.0,
+        ),
+        Family("deepseek_v4", "DeepseekV4", deepseek_v4, targets=None, lengths=(3,)),
+        Family("axk2", "AXK2", lambda s: axk2(s, num_key_value_heads=2, attention_bias=True)),
         Family("openai_gpt", "OpenAIGPT", openai_gpt, head="LMHeadModel"),
         Family("gpt_neox_japanese", "GPTNeoXJapanese", gpt_neox_japanese),
         Family(

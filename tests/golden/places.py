@@ -133,6 +133,10 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(moonshine(config)), interleaved=True)
     if kind == "t5gemma":
         return Places(listed=tuple(t5gemma(config)))
+    if kind == "inkling2_text":
+        return Places(listed=tuple(inkling2(config)))
+    if kind == "t5gemma2":
+        return Places(listed=tuple(t5gemma2(config)))
     if kind in SEQ2SEQ:
         return Places(listed=tuple(seq2seq(config)))
     if kind == "siglip_vision_model" and config.vision_use_head:
@@ -305,6 +309,22 @@ def deberta(config: Any) -> Iterator[Place]:
         yield Place(f"{root}attention.self", before)
         convolved = i == 0 and getattr(config, "conv_kernel_size", 0) > 0
         before = "encoder.conv.LayerNorm" if convolved else f"{root}output.LayerNorm"
+
+
+def t5gemma2(config: Any) -> Iterator[Place]:
+    """The encoder's attention, then the decoder's on its own tokens and the encoder's."""
+    parts = ("encoder.text_model", config.encoder.text_config), ("decoder", config.decoder)
+    for stack, part in parts:
+        for i in range(part.num_hidden_layers):
+            root = f"{stack}.layers.{i}."
+            yield Place(f"{root}self_attn", f"{root}pre_self_attn_layernorm")
+
+
+def inkling2(config: Any) -> Iterator[Place]:
+    """Full layers have norms of their own for queries and keys."""
+    for i, kind in enumerate(config.layer_types):
+        norm = "input_layernorm" if kind == "hybrid_sliding" else "q_input_layernorm"
+        yield Place(f"layers.{i}.self_attn", f"layers.{i}.{norm}")
 
 
 def moonshine(config: Any) -> Iterator[Place]:

@@ -53,7 +53,15 @@ transformers.logging.disable_progress_bar()
 
 ROPES = ("rotary_emb", "rotary_embeddings")
 # attention asks for a mask to pick from
-INDEXED = ("deepseek_v32", "dots3_note_text", "glm_moe_dsa", "hy_v4")
+INDEXED = (
+    "axk2",
+    "deepseek_v32",
+    "dots3_note_text",
+    "glm_moe_dsa",
+    "hy_v4",
+    "mistral_large4_text",
+    "qwen4_exp_text",
+)
 OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attention function
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
@@ -67,7 +75,10 @@ BEHIND_PADDING = (
     "roberta-prelayernorm",
     "xlm-roberta-xl",
 )  # first positions
-GROWING = ("beam", "llama4_text", "ministral3", "mistral4", "qwen")  # queries, with the position
+PLACED = ("ministral3", "mistral4", "mistral_large4_text", "qwen")  # attention asks for positions
+GROWING = ("beam", "llama4_text", *PLACED)  # queries, with the position
+MIXING = ("inkling_text", "inkling2_text", "deepseek_v4", "zaya")  # tokens, before attention
+TELLING = ("doge", *MIXING[:2])  # biases by what tokens say
 UNKNOWN = {
     "emu3_text_model": Emu3TextModel,
     "siglip_text_model": SiglipTextModel,
@@ -248,6 +259,10 @@ class Real:
                 module = self.attention(layer)
                 module.own = module._attn
                 module._attn = _record_gpt_neo(module)
+        for layer in self.attending if config.model_type == "qwen4_exp_text" else ():
+            module = self.attention(layer)  # it looks at one query after the other
+            del module._modules["indexer"]
+            module.indexer = lambda *args: torch.ones_like(args[2], dtype=torch.bool)
         for layer in range(self.layers) if config.model_type == "fsmt" else ():
             self.attention(layer).forward = _record_fsmt(self.attention(layer))
         for layer in range(self.layers) if config.model_type in OWN else ():
@@ -258,11 +273,16 @@ class Real:
             module.own, module._attn = module._attn, _record_own(module, config.model_type)
         with self._precision():  # frequencies too in float64
             stacks = (model.encoder, model.decoder) if config.model_type in TURNED else ()
+            if config.model_type == "t5gemma2":
+                stacks = (model.encoder.text_model, model.decoder)
             modules = (self.attention(layer) for layer in self.attending)
             for owner in (model, *stacks, *modules):
                 for name in ROPES:
                     if (rope := getattr(owner, name, None)) is not None:
-                        setattr(owner, name, type(rope)(rope.config if stacks else model.config))
+                        new = type(rope)(rope.config if stacks else model.config)
+                        if hasattr(rope, "alpha"):  # learned
+                            new.alpha = rope.alpha
+                        setattr(owner, name, new)
             if config.model_type in WAVES and exact:
                 owner, name = owner_of_waves(model)
                 setattr(owner, name, type(getattr(owner, name))(model.config))
@@ -295,7 +315,7 @@ class Real:
     @property
     def sizes(self) -> Any:
         """The config that has the sizes; two towers are made equally wide here."""
-        if self.kind == "t5gemma":
+        if self.kind in ("t5gemma", "t5gemma2"):
             return self.config.decoder
         return self.config.text_config if self.two_towers or self.kind == "blip" else self.config
 
@@ -311,6 +331,8 @@ class Real:
         """Query heads of one layer."""
         if self.kind in ("dots3_note_text", "step3p5"):
             return int(self.config.per_layer_config[layer].num_attention_heads)
+        if self.kind in MIXING[:2]:
+            return int(self.attention(layer).num_heads)
         listed = getattr(self.config, "num_attention_heads_per_layer", None)
         return listed[layer] if listed else self.heads
 
@@ -329,6 +351,8 @@ class Real:
             return self.model.rope_embeddings
         if self.kind in TURNED:
             return self.model.encoder.rotary_emb
+        if self.kind == "t5gemma2":
+            return self.model.encoder.text_model.rotary_emb
         return getattr(self.model, "rotary_emb", None)
 
     @property
@@ -356,7 +380,18 @@ class Real:
         Not where queries grow with the position, nor where a gain stands behind the rotation.
         """
         grows = self.kind in GROWING and getattr(self.config, "use_logn_attn", True)
-        return self.rotary and not grows and self.kind not in BEHIND
+        telling = self.kind in (*BEHIND, *TELLING)
+        return self.rotary and not grows and not telling and not self.sums
+
+    @property
+    def mixes(self) -> bool:
+        """Whether keys, or queries too, are made of several tokens."""
+        return self.kind in MIXING
+
+    @property
+    def sums(self) -> bool:
+        """Whether there are more keys than tokens, made of several of them."""
+        return self.kind == "deepseek_v4"
 
     @property
     def inside(self) -> bool:
@@ -413,7 +448,7 @@ class Real:
         """Whether positions turn queries and keys: at another position they differ."""
         if not self.rotary:
             return False
-        count = 1 + self.crosses(layer)
+        count = 1 + (self.crosses(layer) or self.merges(layer))
         states = self.states(layer, torch.eye(self.raw_width(layer))[:count]).unsqueeze(0)
         with torch.no_grad():
             at = [
@@ -438,6 +473,8 @@ class Real:
 
     def owner(self, layer: int) -> int | None:
         """The earlier layer whose keys a layer reads, or None for its own."""
+        if (sources := getattr(self.config, "kv_source_layers", None)) is not None:
+            return None if sources[layer] == layer else int(sources[layer])
         shared = getattr(self.config, "num_kv_shared_layers", 0)
         first = self.config.num_hidden_layers - shared if shared else layer + 1
         if layer < first:
@@ -471,6 +508,10 @@ class Real:
         """Whether the last of a sequence of states is the query's and none of the keys'."""
         return self.key_norm(layer) is not None
 
+    def merges(self, layer: int) -> bool:
+        """Whether all keys but the query token's own are an encoder's, which nothing turns."""
+        return "Merged" in type(self.attention(layer)).__name__
+
     def where_in(self, layer: int, states: int) -> Tensor:
         """Positions of so many states; the query's is the last key's where layers share keys."""
         found = torch.arange(states)
@@ -495,7 +536,10 @@ class Real:
         if norm is None:
             return raw
         with self._precision():
-            if (other := self.key_norm(layer)) is not None:
+            other = self.key_norm(layer)
+            if self.merges(layer):
+                other = self.model.encoder.text_model.norm
+            if other is not None:
                 return torch.cat((other(raw[..., :-1, :]), norm(raw[..., -1:, :])), dim=-2)
             if through is not None:
                 return through(norm(raw))
@@ -524,7 +568,13 @@ class Real:
         if thetas and hasattr(self.model, "rotary_embs"):
             return self._based(thetas[layer], positions)
         kinds = getattr(self.rope, "layer_types", None)
-        args = (self.config.layer_types[layer],) if kinds else ()
+        if self.sums:
+            with self._precision():
+                return {kind: self.rope(dummy, positions, kind) for kind in kinds}
+        args = ()
+        if kinds:
+            listed = getattr(self.config, "layer_types", None)
+            args = (listed[layer] if listed else self.attention(layer).layer_type,)
         with self._precision():
             return self.rope(dummy, positions, *args)
 
@@ -570,13 +620,13 @@ class Real:
         if self.biased:
             return self._biased_call(layer, states, rotation, eager=implementation == "eager")
         kwargs: dict[str, Any] = {"attention_mask": mask}
-        if hasattr(self.config, "num_kv_shared_layers"):
+        if hasattr(self.config, "num_kv_shared_layers") or hasattr(self.config, "kv_source_layers"):
             kwargs["shared_kv_states"] = {}
         if self.inside:
             kwargs["position_ids"] = rotation
         elif rotation is not None or hasattr(self.model, "rotary_emb"):  # None is an answer too
             kwargs["position_embeddings"] = rotation
-        if self.kind in ("ministral3", "mistral4", "qwen"):
+        if self.kind in PLACED or self.sums:
             kwargs["position_ids"] = self.where
         if self.kind == "beam" and rotation is None and self.where is not None:
             module = sys.modules[type(self.model).__module__]
@@ -584,6 +634,10 @@ class Real:
                 kwargs["attention_scaling"] = module.compute_attention_scaling(self.where)
         if self.kind == "llama4_text" and self.where is not None:
             kwargs["cache"] = Before(max(0, int(self.where[0, -1]) + 1 - states.shape[1]))
+        if self.kind == "inkling2_text":
+            kwargs |= self._reading(layer, states)
+        if self.kind == "zaya":
+            kwargs["attention_mask"] = {"causal": mask}
         if self.kind.startswith("zamba"):
             kwargs["layer_idx"] = layer
         if self.kind == "gpt_neox_japanese":
@@ -594,10 +648,9 @@ class Real:
             kwargs["attention_mask"] = torch.ones(states.shape[:2], dtype=torch.bool)
         if self.kind in INDEXED:
             n = states.shape[1]
-            if mask is None:
-                kwargs["attention_mask"] = torch.zeros(1, 1, n, n, dtype=self.dtype)
-            if hasattr(self.config, "indexer_types"):  # all keys are picked in these contexts
-                kwargs["prev_topk_indices"] = torch.arange(n).expand(len(states), n, n)
+            kwargs |= self._picking(len(states), n, n)
+            if mask is not None:
+                kwargs["attention_mask"] = mask
         if self.kind in ("dpt", "videomae", "yolos"):
             del kwargs["attention_mask"]  # they know none
         if self.kind == "dinov3_vit" and rotation is not None:  # one for all heads and images
@@ -614,10 +667,23 @@ class Real:
             keys, query = (tuple(x[:, part] for x in rotation) for part in LAST)
             with self._precision(), self._recording(recorded=True):
                 own = {**kwargs, "position_embeddings": keys, "attention_mask": None}
+                if self.kind in PLACED:
+                    assert self.where is not None
+                    own["position_ids"], kwargs["position_ids"] = (self.where[:, p] for p in LAST)
+                if self.kind in INDEXED:
+                    count = states.shape[1] - 1
+                    own |= self._picking(len(states), count, count)
                 self.attention(owner)(states[:, :-1], **own)
             _calls.clear()
             kwargs["position_embeddings"], states = query, states[:, -1:]
             kwargs["attention_mask"] = None if mask is None else mask[:, :, -1:]
+            if self.kind in INDEXED:
+                kwargs |= self._picking(len(states), 1, own["attention_mask"].shape[-1])
+        elif self.merges(layer):
+            assert isinstance(rotation, tuple)
+            kwargs["encoder_hidden_states"], states = states[:, :-1], states[:, -1:]
+            kwargs["position_embeddings"] = tuple(x[:, -1:] for x in rotation)
+            kwargs["merged_attention_mask"] = kwargs.pop("attention_mask")
         elif self.crosses(layer):
             name = "key_value_states"
             if self.kind in ("blip", "t5gemma"):
@@ -629,10 +695,36 @@ class Real:
             own = (states,) * (3 if self.kind == "ctrl" else 1)  # of values, keys and queries
             output = self.attention(layer)(*own, **kwargs)
         found = _calls[-1] if _calls else {}
+        if self.kind == "doge" and found:
+            found["bias"] = found["mask"]
+        if self.merges(layer):  # its own key comes first
+            if implementation == "eager":
+                return torch.cat((output[2], output[1]), dim=-1)
+            found["key"] = found["key"].roll(-1, dims=2)
         if implementation == "eager":
             _calls.clear()
+            if self.kind == "inkling2_text":  # tokens make its sinks
+                return output[1] / output[1].sum(-1, keepdim=True)
             return found.get("weights", output[1])
         _calls.clear()
+        return found
+
+    def _reading(self, layer: int, states: Tensor) -> dict[str, Any]:
+        """Positions, and states behind the norm of keys, of which those of queries are given."""
+        where = torch.arange(states.shape[1])
+        found = {"position_ids": where[None], "relative_distance": where[:, None] - where[None]}
+        if self.config.layer_types[layer] == "hybrid":
+            block = self.model.layers[layer]
+            raw = states / block.q_input_layernorm.weight
+            found["key_hidden_states"] = raw * block.k_input_layernorm.weight
+            found["value_hidden_states"] = states
+        return found
+
+    def _picking(self, batch: int, queries: int, keys: int) -> dict[str, Tensor]:
+        """A mask to pick from that hides nothing, and all keys as those picked before."""
+        found = {"attention_mask": torch.zeros(1, 1, queries, keys, dtype=self.dtype)}
+        if hasattr(self.config, "indexer_types"):  # all keys are picked in these contexts
+            found["prev_topk_indices"] = torch.arange(keys).expand(batch, queries, keys)
         return found
 
     def _biased_call(self, layer: int, states: Tensor, bias: Any, *, eager: bool) -> Any:
@@ -653,6 +745,9 @@ class Real:
         kind = self.config.model_type
         if kind == "t5gemma":
             for part in (self.config.encoder, self.config.decoder):
+                part._attn_implementation = self.config._attn_implementation
+        if kind == "t5gemma2":
+            for part in (self.config.encoder.text_config, self.config.decoder):
                 part._attn_implementation = self.config._attn_implementation
         with contextlib.ExitStack() as stack:
             if kind == "falcon" and recorded:
@@ -694,6 +789,13 @@ class Real:
             return self._masks_of_both(n)
         if self.kind in SEQ2SEQ:
             return self._masks_of_stacks(n)
+        if self.kind == "t5gemma2":  # one token of the decoder sees all
+            states = torch.ones(1, n, self.width, dtype=self.dtype)
+            with torch.no_grad(), self._recording(recorded=True):
+                self.model.encoder.text_model(inputs_embeds=states)
+            found = [call["mask"] for call in _calls]
+            _calls.clear()
+            return found + [None] * (self.layers - len(found))
         if self.two_towers:
             with torch.no_grad(), self._recording(recorded=True):
                 self.model.text_model(input_ids=torch.zeros(1, n, dtype=torch.long))
@@ -707,6 +809,8 @@ class Real:
             return [None] * self.layers  # images and sound
         if self.biased:
             return [None] * self.layers  # the last query sees all
+        if self.kind == "doge" and self.config.sliding_window is None:
+            return [None] * self.layers  # what it hands over has biases in it
         with torch.no_grad(), self._recording(recorded=True):
             # some models take no embeddings, or not these alone
             by_ids = self.kind in ("clip_text_model", "esmc", "siglip_text_model", "trocr")
@@ -716,12 +820,17 @@ class Real:
                 size = self.model.get_input_embeddings().embedding_dim
                 delayed = self.kind == "voxtral_realtime_text"
                 delay = {"t_cond": torch.zeros(1, 1, size, dtype=self.dtype)} if delayed else {}
-                self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype), **delay)
+                with self._precision():  # some models route in float32
+                    self.model(inputs_embeds=torch.ones(1, n, size, dtype=self.dtype), **delay)
         called = self.attending
+        if self.kind == "inkling2_text":  # it looks at earlier layers, too
+            _calls[:] = [call for call in _calls if "position_bias" in call]
         if self.kind == "mllama_text_model":  # text passes over layers that look at images
             called = [layer for layer in called if not self.crosses(layer)]
         each = len(_calls) // len(called)  # DiffLlama's layers call it twice
         found = dict(zip(called, (c["mask"] for c in _calls[::each]), strict=True))
+        if self.kind == "doge":  # its biases are not negative
+            found = {at: m.masked_fill(m >= 0, 0.0)[:, :1] for at, m in found.items()}
         _calls.clear()
         return [found.get(layer) for layer in range(self.layers)]
 

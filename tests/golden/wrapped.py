@@ -50,11 +50,13 @@ WITHIN = {
 }
 EMBEDDING = re.compile(
     r"(.*\.|)(?:(?:embed_tokens|embeddings\.tok_embeddings)\.weight|wte\.embedding)"
+    r"|tok_embeddings\.weight"
 )
 ATTENTION = re.compile(r"attn|attention|input_layernorm|embed_tokens\.")
 PARTS = ("layers.", "embed_tokens.", "norm.")
-# They save the layers of their language model under names of other towers' layers.
-ODD = ("kimi_k25", "qianfan_ocr")
+# They save the layers of their language model under names of other towers' layers, or its embedding
+# under another name than alone.
+ODD = ("kimi_k25", "mistral_large4", "qianfan_ocr")
 # What the defaults of a tower do not allow, or what another library would open.
 CLIP = {"vision_config": {"model_type": "clip_vision_model"}}
 TOWERS: dict[str, dict[str, Any]] = {
@@ -149,7 +151,7 @@ def attention_in(names: Any, stem: str) -> set[str]:
 
 def stem_of(names: Any) -> str:
     """What stands in front of the embedding of tokens, and of all names of a language model."""
-    found = next(m[1] for n in sorted(names)[::-1] if (m := EMBEDDING.fullmatch(n)))
+    found = next(m[1] or "" for n in sorted(names)[::-1] if (m := EMBEDDING.fullmatch(n)))
     return str(found)
 
 

@@ -23,12 +23,13 @@ from dispersion.norms import projection_ball, qk_norm_ball
 from dispersion.rows import scaled_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from dispersion.checkpoint import Checkpoint
     from dispersion.enclosure import Enclosure
+    from dispersion.head import BallImage
 
     Vector = NDArray[np.float64]
 
@@ -87,9 +88,25 @@ class LatentAttention(Attention):
             shapes[self.query_latent_gain] = (self.query_rank,)
             if self.query_latent_bias is not None:
                 shapes[self.query_latent_bias] = (self.query_rank,)
-        if self.input_norm is not None and self.input_norm.gain is not None:
-            shapes[self.input_norm.gain] = (self.width,)
+        for norm in (self.input_norm, self.key_input):
+            if norm is not None and norm.gain is not None:
+                shapes[norm.gain] = (self.width,)
         return shapes
+
+    @property
+    def alone(self) -> bool:
+        """Whether queries are linear in nothing but their latent, or in the state."""
+        return True
+
+    def query_ball(self, need: Callable[..., Vector], head: int, gain: Vector | None) -> BallImage:
+        """One head's queries, from a reader of tensors and the gain of what W_qb or W_q reads."""
+        part = slice(head * self.head_dim, (head + 1) * self.head_dim)
+        return projection_ball(
+            need(self.query.weight, part),
+            norm="rms",
+            gain=gain,
+            cap=CAP if self.query_rank is None else "latent RMSNorm",
+        )
 
     def heads(self, checkpoint: Checkpoint) -> Iterator[tuple[int, int, Head]]:
         """Yield (head, head, Head), reading one head's rows of the large tensors at a time.
@@ -112,11 +129,12 @@ class LatentAttention(Attention):
             return found
 
         gain = None if self.input_norm.gain is None else need(self.input_norm.gain)
+        key_gain = gain if self.key_input is None else read(self.key_input.gain)
         latent, bias = need(self.latent), read(self.latent_bias)
         turned = projection_ball(
             latent[self.rank :],
             norm="rms",
-            gain=gain,
+            gain=key_gain,
             bias=None if bias is None else bias[self.rank :],
         )
         latent_gain = need(self.latent_gain)
@@ -132,7 +150,7 @@ class LatentAttention(Attention):
                 projection_ball(
                     latent[: self.rank],
                     norm="rms",
-                    gain=gain,
+                    gain=key_gain,
                     bias=None if bias is None else bias[: self.rank],
                 ),
                 turned,
@@ -144,7 +162,7 @@ class LatentAttention(Attention):
             queries, queries_gain = need(self.query_latent), need(self.query_latent_gain)
             queries_bias = read(self.query_latent_bias)
         small = None
-        linear = self.turned_gain is None
+        linear = self.turned_gain is None and self.key_input is None and self.alone
         if linear and queries is not None and queries_bias is None and bias is None:
             small = small_states(
                 (queries, latent[: self.rank]),
@@ -156,13 +174,7 @@ class LatentAttention(Attention):
         turns = self.rotary.pairs if self.rotary else np.empty((0, 2), dtype=np.intp)
         pairs = turns - self.still
         for head in range(self.query.heads):
-            part = slice(head * self.head_dim, (head + 1) * self.head_dim)
-            query = projection_ball(
-                need(self.query.weight, part),
-                norm="rms",
-                gain=gain if queries is None else queries_gain,
-                cap=CAP if queries is None else "latent RMSNorm",
-            )
+            query = self.query_ball(need, head, gain if queries is None else queries_gain)
             query = scaled_rows(query, turns.ravel(), self.rotated_factor)
             part = slice(head * stride, head * stride + self.still)
             plain = projection_ball(need(self.key.weight, part), norm="rms", gain=latent_gain)

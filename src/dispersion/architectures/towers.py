@@ -32,9 +32,10 @@ BEYOND = "tokens of a prompt see each other both ways, also beyond the window of
 TOWER = "tower for images or sound, not part of the language model"
 _TOWER = re.compile(
     r"(?:thinker\.)?(?:model\.)?"
-    r"(?:(?:vision|image|video|audio|high_res_vision|semantic|acoustic)_\w+|visual|visual_\w+|vit"
+    r"(?:(?:vision|image|video|audio|high_res_vision|semantic|acoustic)_\w+|visual|audio|visual_\w+|vit"
     r"|embed_(?:vision|audio)|encoder|projector|connector|aligner|merger|mm_projector|mlp_AR|mlp1"
-    r"|multi_modal_projector|patch_merge_mlp|vit_large_projector|qformer|query_tokens|language_projection"
+    r"|multi_modal_projector|pre_mm_projector_norm|patch_merger|patch_merge_mlp|vit_large_projector"
+    r"|qformer|query_tokens|language_projection"
     r"|perception_emb_norm|vqmodel|generation_(?:embeddings|aligner|head)|resampler_model"
     r"|(?:layerwise|spatial)_projectors|diffusion_head|latent_\w+_factor|talker|token2wav|code2wav)(?:\..+)?"
 )

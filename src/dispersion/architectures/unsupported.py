@@ -5,13 +5,11 @@ Each reason is a fact about the modelling code of transformers 5.24, or says tha
 
 from __future__ import annotations
 
-VALUES = "its logits have a term that depends on what tokens say, beside query times key"
-CONVOLVED = "a convolution over neighbouring tokens makes its keys"
+LOOPS = "some of its layers run several times, on messages from one pass to the next"
 SHIFTED = "its windows are padded and shifted, so that some queries see fewer keys than others"
 PICTURE = "its logits have products of queries with tables of places in a picture"
 PLACED = "its logits may have biases by places on a page, which are not described"
 BLOCKED = "it may see blocks of tokens, or means of blocks, beside tokens"
-MERGED = "one softmax runs over the decoder's own keys and the encoder's"
 BEHIND = "positions are added to queries and keys behind the norm"
 BARE = "no norm caps what its attention reads"
 STREAMS = "its logits are sums over two streams of states"
@@ -24,21 +22,15 @@ RANDOM = "which keys a query sees may be drawn at random"
 HASHED = "hashes of queries say which keys they see"
 APPROXIMATE = "its attention approximates a softmax"
 WITHOUT = "it has no softmax attention"
-GATED = "a gate that depends on what it reads stands between the norm and attention"
-SUMMED = "some of its keys are sums over several tokens"
-LEARNED = "each head has learned numbers by which its queries grow with the position"
 SEVERAL = "its file holds several models for audio, which are not told apart"
 OWN = "its modelling code is no part of transformers but comes with its files"
 
 _GROUPS: dict[str, str] = {
-    VALUES: "doge inkling2 inkling2_loop inkling2_loop_text inkling2_text inkling_mm_model "
-    "inkling_text",
-    CONVOLVED: "zaya",
+    LOOPS: "inkling2_loop inkling2_loop_text",
     SHIFTED: "clap_audio_model donut-swin maskformer-swin swin swin2sr swinv2",
     PICTURE: "sam",
     PLACED: "layoutlmv2",
     BLOCKED: "longt5",
-    MERGED: "t5gemma2",
     BEHIND: "detr",
     BARE: "mobilebert",
     STREAMS: "lilt",
@@ -51,9 +43,6 @@ _GROUPS: dict[str, str] = {
     HASHED: "reformer",
     APPROXIMATE: "mra nystromformer",
     WITHOUT: "falcon_mamba fnet mamba mamba2 rwkv xlstm",
-    GATED: "axk2 qwen4_exp_text",
-    SUMMED: "deepseek_v4",
-    LEARNED: "mistral_large4 mistral_large4_text",
     SEVERAL: "bark csm moshi musicgen musicgen_melody",
     OWN: "aquila internlm mixformer-sequential telechat",
 }

@@ -103,6 +103,7 @@ _FIXED = {
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl": "qwen3_vl_text",
+    "qwen4_exp": "qwen4_exp_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
     "glm4v": "glm4v_text",
     "glm4v_moe": "glm4v_moe_text",
@@ -140,6 +141,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "hunyuan_vl": Wrapper("hunyuan_vl_text", fixed=True, flat=True, roots=BARE),
     "idefics2": Wrapper("mistral", roots=TEXT_MODEL),
     # Its own code, which is none of transformers', holds these classes of transformers.
+    "inkling2": Wrapper("inkling2_text", fixed=True, roots=("model.llm.",)),
+    "inkling_mm_model": Wrapper("inkling_text", fixed=True, roots=("model.llm.",)),
     "internvl_chat": Wrapper(
         "qwen2",
         keys=("llm_config",),
@@ -149,6 +152,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "lfm2_vl": Wrapper("lfm2"),
     "lfm3_vl": Wrapper("lfm3"),
     "mistral3": Wrapper("mistral"),
+    "mistral_large4": Wrapper("mistral_large4_text", fixed=True, roots=("",)),
     "modernvbert": Wrapper("modernbert", roots=TEXT_MODEL),
     "paligemma": Wrapper("gemma", both_ways=True),
     "molmo2": Wrapper("molmo2_text", fixed=True, roots=("model.transformer.", "transformer.")),
