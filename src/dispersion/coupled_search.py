@@ -76,8 +76,10 @@ class Search:
         parts = apart(keys)
         self.forward, self.backward = balanced(gram, parts, still)
         self._forms = Forms(keys, self.backward)
-        self._key_gram = self.backward @ parts @ self.backward.T
         self._query_gram = self.forward @ gram @ self.forward.T
+        # Sums of squares: of few latent directions, rounding leaves diagonals of the above below 0.
+        seen = self.forward @ query.matrix * query.radius.upper
+        self._query_energy = np.einsum("ij,ij->i", seen, seen)
         dtype = np.float64 if len(gram) <= SMALL else np.float32
         self._query_side = Side(self._query_gram, None, dtype)
         self._groups, self._count = groups, int(groups.max()) + 1
@@ -92,8 +94,8 @@ class Search:
 
         """
         energy = [
-            np.maximum(np.bincount(self._groups, weights=np.diag(gram)), 1e-300)
-            for gram in (self._query_gram, self._key_gram)
+            np.maximum(np.bincount(self._groups, weights=each), 1e-300)
+            for each in (self._query_energy, self._forms.energy)
         ]
         # Not the logarithm of a quotient, which overflows where one side hardly has any.
         first = 0.25 * (np.log(energy[0]) - np.log(energy[1]))
