@@ -253,6 +253,13 @@ def test_bases_that_versions_of_the_code_read_differently_are_refused():
             planned("muse_spark_text", {key: scaled[key]}, drop=("rope_parameters",))
 
 
+def test_a_base_and_a_scaling_beside_rope_parameters_count_for_muse_glimmer():
+    beside = {"rope_theta": 81.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+    rotary = first_heads(planned("muse_glimmer_text", beside, drop=("rope_parameters",)))[0].rotary
+    size = len(rotary.frequencies)
+    np.testing.assert_allclose(rotary.frequencies, 81.0 ** -(np.arange(size) / size) / 2)
+
+
 def test_a_layer_type_of_gemma3_without_a_base_takes_that_beside_the_layer_types():
     rope = {SLIDING: {"rope_type": "default"}, "full_attention": {"rope_type": "default"}}
     beside = {"rope_parameters": rope, "rope_theta": 81.0, "rope_local_base_freq": 16.0}

@@ -429,13 +429,30 @@ def test_a_config_that_does_not_fit_is_named(changes, words):
         ("dots3_note_text", {"per_layer_config": {"1": {"a": 1}}}, "must map layers to sizes"),
         ("dots3_note_text", {"num_key_value_heads": 1}, "num_key_value_heads in config.json"),
         ("dots3_note_text", {"per_layer_config": {}}, "tensor .*layers.1.*must have shape"),
-        ("mistral4", {"rope_parameters": {"rope_theta": 1e4}}, "partial_rotary_factor under"),
+        (
+            "mistral4",
+            {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": None}},
+            "partial_rotary_factor under",
+        ),
         ("mistral4", {"qk_rope_head_dim": 6}, "partial_rotary_factor under"),
     ],
 )
 def test_a_config_of_a_sister_that_does_not_fit_is_named(name, changes, words):
     with pytest.raises((CheckpointError, UnsupportedError), match=words):
         plan(from_arrays(*changed(name, **changes)))
+
+
+def test_mistral4_sets_a_share_that_is_not_given():
+    arrays, config = changed("mistral4")
+    stated = plan(from_arrays(arrays, config))
+    config["rope_parameters"] = dict(config["rope_parameters"])
+    del config["rope_parameters"]["partial_rotary_factor"]
+    found = plan(from_arrays(arrays, config))
+    for one, other in zip(stated.layers, found.layers, strict=True):
+        heads = zip(one.heads(), other.heads(), strict=True)
+        for (*_, a), (*_, b) in heads:
+            np.testing.assert_array_equal(a.rotary.frequencies, b.rotary.frequencies)
+    assert not found.refused
 
 
 def test_both_attentions_of_a_layer_of_longcat_are_read():

@@ -91,6 +91,7 @@ class Forms:
             for part in (self._first, self._crossed)
         )
         self.start = np.array(_START[: 4 if keys.biased and centred else 3])
+        self.energy = np.concatenate([(self._first**2).sum(axis=1), np.diag(self._third)])
 
     def at(self, ends: tuple[float, float], logs: Matrix) -> Point:
         """The cell (m, w) with shares whose logarithms these are, up to a constant."""

@@ -2,7 +2,8 @@
 
 Floats only; `coupled_keys.py` says what a cell covers and `coupled.py` certifies it. The bound of a
 cell is minimised over the shares and the scales of a D-scaling together, through the smooth
-stand-ins for λ_max of scaling.py. Intervals of σ are halved where the bound is largest.
+stand-ins for λ_max of scaling.py; where nothing turns, ‖AᵀM‖ itself is over the shares. Intervals
+of σ are halved where the bound is largest.
 """
 
 from __future__ import annotations
@@ -71,17 +72,38 @@ class Search:
         rotary: Rotary | None,
     ) -> None:
         self.query, self.rotary = query, rotary
-        still = np.arange(query.head_dim) if rotary is None else rotary.unrotated
-        gram = query.gram * query.radius.upper**2
-        parts = apart(keys)
-        self.forward, self.backward = balanced(gram, parts, still)
-        self._forms = Forms(keys, self.backward)
-        self._key_gram = self.backward @ parts @ self.backward.T
-        self._query_gram = self.forward @ gram @ self.forward.T
-        dtype = np.float64 if len(gram) <= SMALL else np.float32
-        self._query_side = Side(self._query_gram, None, dtype)
-        self._groups, self._count = groups, int(groups.max()) + 1
         self._largest = keys.states.largest
+        gram = query.gram * query.radius.upper**2
+        self._dtype = np.float64 if len(gram) <= SMALL else np.float32
+        self._groups, self._count = groups, int(groups.max()) + 1
+        if rotary is None:
+            # Forms know no map that mixes the two parts, so queries stay apart from them.
+            self.forward = self.backward = np.eye(len(gram))
+            self._forms = Forms(keys)
+            values, vectors = np.linalg.eigh(gram)
+            self._root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+            self._count = 0
+            return
+        parts = apart(keys)
+        self.forward, self.backward = balanced(gram, parts, rotary.unrotated)
+        self._forms = Forms(keys, self.backward)
+        self._query_gram = self.forward @ gram @ self.forward.T
+        # Sums of squares: of few latent directions, rounding leaves diagonals of the above below 0.
+        seen = self.forward @ query.matrix * query.radius.upper
+        self._query_energy = np.einsum("ij,ij->i", seen, seen)
+        self._query_side = Side(self._query_gram, None, self._dtype)
+
+    @property
+    def _start(self) -> Matrix:
+        if self.rotary is None:
+            return self._forms.start
+        energy = [
+            np.maximum(np.bincount(self._groups, weights=each), 1e-300)
+            for each in (self._query_energy, self._forms.energy)
+        ]
+        # Not the logarithm of a quotient, which overflows where one side hardly has any.
+        first = 0.25 * (np.log(energy[0]) - np.log(energy[1]))
+        return np.concatenate([first, self._forms.start])
 
     def best(self, below: float, most: int) -> list[Interval]:
         """Intervals from 0 to the largest σ; none where they can hardly win.
@@ -91,14 +113,7 @@ class Search:
             most: how many intervals may be solved.
 
         """
-        energy = [
-            np.maximum(np.bincount(self._groups, weights=np.diag(gram)), 1e-300)
-            for gram in (self._query_gram, self._key_gram)
-        ]
-        # Not the logarithm of a quotient, which overflows where one side hardly has any.
-        first = 0.25 * (np.log(energy[0]) - np.log(energy[1]))
-        start = np.concatenate([first, self._forms.start])
-        top = self._largest
+        start, top = self._start, self._largest
         least = self._solved(0.0, _SMALLEST * top, start)
         if not least.value < below:
             return []
@@ -135,23 +150,34 @@ class Search:
                 options={"maxiter": iterations, "maxcor": 20},
             )
             point = found.x
-        scales = np.exp(point[: self._count])[self._groups]
         at = self._forms.at(ends, point[self._count :])
         key = self._forms.gram(at)
-        tops = [
-            float(np.linalg.eigvalsh(s[:, None] * gram * s)[-1])
-            for s, gram in ((1 / scales, self._query_gram), (scales, key))
-        ]
-        value = math.sqrt(max(tops[0] * tops[1], 0.0))
+        if self.rotary is None:
+            scales = np.ones(len(key))
+            square = float(np.linalg.eigvalsh(self._root @ key @ self._root)[-1])
+        else:
+            scales = np.exp(point[: self._count])[self._groups]
+            tops = [
+                float(np.linalg.eigvalsh(s[:, None] * gram * s)[-1])
+                for s, gram in ((1 / scales, self._query_gram), (scales, key))
+            ]
+            square = tops[0] * tops[1]
+        value = math.sqrt(max(square, 0.0))
         return Interval(lower, upper, value, self._forms.cell(at), scales, point)
 
     def _objective(self, x: Matrix, ends: tuple[float, float], power: int) -> tuple[float, Matrix]:
         """The logarithm of a cell's smooth bound and its gradient."""
+        if self.rotary is None:
+            at = self._forms.at(ends, x)
+            key = self._root @ self._forms.gram(at) @ self._root
+            found = trace_norm(key.astype(self._dtype), power)
+            weight = self._root @ (found.weight * found.high) @ self._root
+            return found.value, self._forms.slopes(weight, at)
         scales = np.exp(x[: self._count])[self._groups]
         value, row, _ = self._query_side.smooth_norm(1 / scales, 1.0, power)
         at = self._forms.at(ends, x[self._count :])
         key = scales[:, None] * self._forms.gram(at) * scales
-        found = trace_norm(key.astype(self._query_side.gram.dtype), power)
+        found = trace_norm(key.astype(self._dtype), power)
         weight = (found.weight * scales)[:, None] * found.high * scales
         by_scale = np.bincount(self._groups, weights=found.row - row, minlength=self._count)
         by_share = self._forms.slopes(weight, at)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from real import Real, grouped, last_row, soft_capped
+from real import GROWING, Real, grouped, last_row, soft_capped
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Found:
     keys: int  # n; in cross-attention the query stands behind them
     z: Tensor  # where the search ended, (1, 3, width)
     plan: Plan  # of one row
+    where: Tensor  # position of each token in the order; the query is the last of them
+    seen: Tensor  # which of the keys in the order it sees
 
     def moved(self, n: int) -> Plan:
         """The same offsets at the end of a context of n tokens."""
@@ -72,21 +74,24 @@ def plan(
     """Every pair of visible positions (one pair where positions do not matter), `each` times.
 
     `own` says that the query token is one of its own keys, `together` that the three tokens are a
-    whole context, whose tokens mix.
+    whole context, whose tokens mix. `visible` tells of every query, (n, n), or of the last alone.
     """
-    assert not together or (visible.all() and len(visible) >= 3)
-    n = len(visible)
-    seen = [int(j) for j in visible.nonzero().flatten() if j != n - 1 or not own]
-    if positional:
-        pairs = [(i, j) for i in seen for j in seen if i != j]
-    else:
-        pairs = [(seen[-1], seen[-2])] * (20 if len(seen) > 1 else 0)
-        seen = seen[-1:]
-    rows = [((TOP, BOTTOM), (i, j, n - 1)) for i, j in pairs]
-    # the query's own key may be either end; the idle slot stands at the same place as the other
-    if own:
-        rows += [((TOP, QUERY), (j, j, n - 1)) for j in seen]
-        rows += [((QUERY, BOTTOM), (j, j, n - 1)) for j in seen]
+    n = visible.shape[-1]
+    assert not together or (visible.ndim == 1 and visible.all() and n >= 3)
+    rows: list[tuple[tuple[int, int], tuple[int, int, int]]] = []
+    for at in range(0 if visible.ndim > 1 else n - 1, n):
+        seen = of_query(visible, at).nonzero().flatten().tolist()
+        seen = [j for j in seen if j != at or not own]
+        if positional:
+            pairs = [(i, j) for i in seen for j in seen if i != j]
+        else:
+            pairs = [(seen[-1], seen[-2])] * (20 if len(seen) > 1 else 0)
+            seen = seen[-1:]
+        rows += [((TOP, BOTTOM), (i, j, at)) for i, j in pairs]
+        # the query's own key may be either end; the idle slot stands at the same place as the other
+        if own:
+            rows += [((TOP, QUERY), (j, j, at)) for j in seen]
+            rows += [((QUERY, BOTTOM), (j, j, at)) for j in seen]
     rows *= each
     if together:
         rows = [(s, (*p, 2)) for s in ((0, 1), (0, 2), (2, 1)) for p in ((0, 1), (1, 0))] * 8
@@ -96,6 +101,11 @@ def plan(
     slots = torch.tensor([s for s, _ in rows]).repeat(heads, 1)
     positions = torch.tensor([p for _, p in rows]).repeat(heads, 1)
     return Plan(head, slots, positions)
+
+
+def of_query(visible: Tensor, at: int) -> Tensor:
+    """Which keys the query at a position sees; `visible` as in `plan`."""
+    return visible[at] if visible.ndim > 1 else visible
 
 
 def whitening(real: Real, layer: int) -> tuple[Tensor, Tensor]:
@@ -206,9 +216,9 @@ def ascend(
     """The largest spread found for every head of a layer, and the restarts made for each head.
 
     What a shorter context reached stays reachable: `shorter` joins the last rounds. `effort`
-    multiplies all steps.
+    multiplies all steps, `visible` is as in `plan`.
     """
-    n = len(visible)
+    n = visible.shape[-1]
     own, heads = not real.crosses(layer), real.heads_in(layer)
     how = {"positional": real.positional, "own": own, "together": real.mixes}
     everything = plan(heads, visible, each=1, **how)
@@ -223,6 +233,8 @@ def ascend(
         z = climb(lambda z, p=current: spreads(real, layer, z, p), z, int(effort * steps), rate)
         rows = best_rows(spreads(real, layer, z, current), current.head, keep)
         current, z = current.take(rows), z[rows]
+        if real.positional and not real.mixes and real.kind not in GROWING:
+            current = relocated(real, layer, z, current, visible)
     for _ in range(2):
         current = joined([current, *(found.moved(n) for found in shorter)])
         z = torch.cat([z, *(found.z for found in shorter)])
@@ -236,31 +248,58 @@ def ascend(
     return found, len(everything.head) // real.heads_in(layer)
 
 
+def relocated(real: Real, layer: int, z: Tensor, plan: Plan, visible: Tensor) -> Plan:
+    """The same tokens with keys at the positions where their logits are furthest apart."""
+    n, own = visible.shape[-1], not real.crosses(layer)
+    both = [part.expand(-1, n, -1) for part in z.split(1, dim=1)[:QUERY]]
+    states = real.states(layer, raw(real, layer, torch.cat([*both, z[:, QUERY:]], dim=1)))
+    at = plan.positions[:, QUERY:]
+    positions = torch.cat([torch.arange(n).repeat(len(z), 2), at], dim=1)
+    with torch.no_grad():
+        logits = last_row(real.call(layer, states, real.rotation(layer, positions)))
+    row = logits[torch.arange(len(z)), plan.head][:, : 2 * n].unflatten(1, (2, n))
+    seen = visible[at[:, 0]] if visible.ndim > 1 else visible.expand(len(z), n)
+    hidden = ~seen | (own & (torch.arange(n) == at))
+    top = row[:, TOP].masked_fill(hidden, -torch.inf)
+    bottom = row[:, BOTTOM].masked_fill(hidden, torch.inf)
+    apart = top[:, :, None] - bottom[:, None] - torch.diag(torch.full((n,), torch.inf))
+    pairs = apart.flatten(1).argmax(dim=1)
+    pairs = torch.stack([pairs // n, pairs % n], dim=1)
+    alone = torch.where(plan.slots[:, :1] == TOP, top.argmax(1)[:, None], bottom.argmin(1)[:, None])
+    idle = (plan.slots == QUERY).any(dim=1, keepdim=True)
+    found = torch.where(idle, alone.expand(-1, 2), pairs)
+    return Plan(plan.head, plan.slots, torch.cat([found, at], dim=1))
+
+
 def in_context(real: Real, layer: int, head: int, z: Tensor, plan: Plan, visible: Tensor) -> Found:
-    """The spread of the last row of a whole context holding the three tokens."""
+    """The spread of the query's row of a whole context holding the three tokens."""
     slots = {TOP, BOTTOM} if real.mixes else set(plan.slots[0].tolist())
     filler = BOTTOM if BOTTOM in slots else TOP
-    n = 3 if real.mixes else len(visible)
-    order = [filler] * n
+    n = 3 if real.mixes else visible.shape[-1]
+    where = real.where_in(layer, n + real.crosses(layer))
+    at = int(plan.positions[0, QUERY])
+    seen = of_query(visible, at)
+    if not real.crosses(layer):  # the query comes last, wherever it stands
+        where = torch.cat([where[where != at], where[where == at]])
+        seen = seen[where]
+    order = [filler] * len(where)
     for slot in sorted(slots - {QUERY}):
-        order[int(plan.positions[0, slot])] = slot
-    order[n - 1 + real.crosses(layer) :] = [QUERY]
+        order[int((where == plan.positions[0, slot]).nonzero()[0])] = slot
+    order[-1] = QUERY
     tokens = real.states(layer, raw(real, layer, z))[0]
-    value = context_spread(real, layer, head, tokens, order, visible)
-    return Found(value, tokens, order, len(visible), z, plan)
+    row = context_row(real, layer, head, tokens, order, where)
+    if real.mixes:  # whatever the tokens make
+        seen = torch.ones_like(row, dtype=torch.bool)
+    row, keys = row[seen], visible.shape[-1]
+    return Found(float(row.max() - row.min()), tokens, order, keys, z, plan, where, seen)
 
 
-def context_row(real: Real, layer: int, head: int, tokens: Tensor, order: list[int]) -> Tensor:
+def context_row(
+    real: Real, layer: int, head: int, tokens: Tensor, order: list[int], where: Tensor
+) -> Tensor:
     states = tokens[order].unsqueeze(0).to(real.dtype)
-    rotation = real.rotation(layer, real.where_in(layer, len(order)).unsqueeze(0))
+    rotation = real.rotation(layer, where.unsqueeze(0))
     return last_row(real.call(layer, states, rotation))[0, head]
-
-
-def context_spread(
-    real: Real, layer: int, head: int, tokens: Tensor, order: list[int], visible: Tensor
-) -> float:
-    row = context_row(real, layer, head, tokens, order)[visible]
-    return float(row.max() - row.min())
 
 
 def free_phase(real: Real, layer: int, *, restarts: int = 256, effort: float = 1.0) -> list[float]:

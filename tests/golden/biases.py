@@ -159,7 +159,8 @@ def arguments(real: Real, bias: Any, states: Tensor, layer: int, *, eager: bool)
     if real.kind == "t5":  # the first layer makes its own bias of a whole context
         if real.crosses(layer):
             return {"key_value_states": states[:, :-1]}
-        return {"position_bias": None if eager and layer == owner(real, layer) else bias}
+        usual = real.where is not None and real.where[0].equal(torch.arange(n))
+        return {"position_bias": None if eager and usual and layer == owner(real, layer) else bias}
     if eager:
         zeros = torch.zeros(1, 1, 1, n, dtype=states.dtype)
         return {"alibi": bias, "attention_mask": zeros, "output_attentions": True}

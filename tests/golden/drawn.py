@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-TWO_LAYERS, FOUR_PARTS = ("GPTNeo",), ("CodeGen",)
+TWO_LAYERS, FOUR_PARTS = ("GPTNeo", "Dots3NoteText"), ("CodeGen",)
 FLAGS = """
     attention_bias use_bias qkv_bias bias use_qkv_bias norm_bias enable_bias swin_norm
     layer_norm_elementwise_affine use_qk_norm qk_layernorm mlp_bias tie_word_embeddings
@@ -150,6 +150,9 @@ def draw_config(
     if "attn_config" in config:
         inner = {k: rng.choice(v) for k, v in INNER.items() if rng.random() < 0.6}
         config["attn_config"] = config["attn_config"] | inner
+    if "index_head_dim" in config:  # of which a part turns
+        turned = config.get("qk_rope_head_dim", 0)
+        config["index_head_dim"] = max(config["index_head_dim"], turned)
     types = config.get("layer_types")
     if types and "sliding_attention" in types and rng.random() < 0.7:
         config["layer_types"] = [
@@ -168,7 +171,9 @@ def draw_config(
     rope = config.get("rope_parameters")
     if rope and rng.random() < 0.7:
         if "full_attention" in rope:
-            config["rope_parameters"] = {k: draw_rope(rng, v, width // 2) for k, v in rope.items()}
+            config["rope_parameters"] = {
+                k: v and draw_rope(rng, v, width // 2) for k, v in rope.items()
+            }
         else:
             width = config.get("qk_rope_head_dim", width)
             config["rope_parameters"] = draw_rope(rng, rope, width // 2)
@@ -212,6 +217,7 @@ def drawn(family: Family, rng: random.Random) -> tuple[Family, Size]:
         )
     else:
         built = kind(**config)
+        built.allow_global_per_layer_attribute_access = True  # where layers have sizes of their own
         config = draw_config(rng, config, lambda k: hasattr(built, k), size)
     switch = config.get("use_qk_norm", config.get("qk_layernorm"))
     norm = family.qk_norm if switch is None else "headwise" if switch else None

@@ -162,6 +162,7 @@ def attack(folder: Path, size: Size, seed: int, most: int, effort: float = 1.0) 
     single = Real.open(folder, exact=False, dtype=torch.float32)
     lengths = sorted({min(n, real.learned or n) for n in size.lengths})
     masks = {n: real.visible(n) for n in lengths}
+    everywhere = {n: real.everywhere(n) for n in lengths}
     heads: list[dict[str, Any]] = []
     witnesses: list[dict[str, Any]] = []
     restarts: dict[int, list[int]] = {n: [] for n in lengths}
@@ -173,9 +174,9 @@ def attack(folder: Path, size: Size, seed: int, most: int, effort: float = 1.0) 
         reached: dict[int, list[Found]] = {}
         for n in lengths:
             shorter = [found for each in reached.values() for found in each]
-            reached[n], tried = ascend(
-                real, layer, masks[n][layer], shorter, most=most, effort=effort
-            )
+            seen = everywhere[n][layer]
+            seen = masks[n][layer] if seen is None else seen
+            reached[n], tried = ascend(real, layer, seen, shorter, most=most, effort=effort)
             restarts[n].append(tried)
         for head in range(real.heads_in(layer)):
             record: dict[str, Any] = {"layer": layer, "head": head}
@@ -189,7 +190,7 @@ def attack(folder: Path, size: Size, seed: int, most: int, effort: float = 1.0) 
                 singles = max(singles, difference(real, single, layer, head, found))
         n = lengths[0]
         head = max(range(real.heads_in(layer)), key=lambda h: reached[n][h].value)
-        witnesses.append(witness(real, layer, head, reached[n][head], masks[n][layer]))
+        witnesses.append(witness(real, layer, head, reached[n][head]))
     return {
         "lengths": {
             str(n): {
@@ -210,27 +211,29 @@ def attack(folder: Path, size: Size, seed: int, most: int, effort: float = 1.0) 
 def difference(real: Real, other: Real, layer: int, head: int, found: Found) -> float:
     """How far less precise arithmetic moves the row, relative to its spread."""
     with torch.no_grad():
-        exact = context_row(real, layer, head, found.tokens, found.order)
-        rough = context_row(other, layer, head, found.tokens, found.order).double()
+        context = found.tokens, found.order, found.where
+        exact = context_row(real, layer, head, *context)
+        rough = context_row(other, layer, head, *context).double()
     return float((exact - rough).abs().max() / found.value)
 
 
-def witness(
-    real: Real, layer: int, head: int, found: Found, visible: torch.Tensor
-) -> dict[str, Any]:
+def witness(real: Real, layer: int, head: int, found: Found) -> dict[str, Any]:
     """The context of the largest spread, rounded, and the row that the rounded one gives."""
     tokens = [[float(f"{x:.{DIGITS}g}") for x in token] for token in found.tokens.tolist()]
     with torch.no_grad():
-        row = context_row(real, layer, head, torch.tensor(tokens), found.order)
+        row = context_row(real, layer, head, torch.tensor(tokens), found.order, found.where)
         sinks = {"s_aux": getattr(real.attention(layer), "sinks", None)}
-        row = row.masked_fill(~visible, -torch.inf)
+        row = row.masked_fill(~found.seen, -torch.inf)
         share = probabilities(row, sinks, head)
+    usual = real.where_in(layer, len(found.order))
+    moved = {} if found.where.equal(usual) else {"positions": found.where.tolist()}
     return {
         "layer": layer,
         "head": head,
-        "spread": float(row[visible].max() - row[visible].min()),
+        "spread": float(row[found.seen].max() - row[found.seen].min()),
         "coefficient": float(share.max()),
         "order": found.order,
+        **moved,
         "tokens": tokens,
     }
 
@@ -244,7 +247,7 @@ def checked(folder: Path, record: dict[str, Any], effort: float) -> None:
 
     for w in record["witnesses"]:
         states = [w["tokens"][i] for i in w["order"]]
-        row = replay(folder, w["layer"], w["head"], states)
+        row = replay(folder, w["layer"], w["head"], states, w.get("positions"))
         assert abs(max(row["coefficients"]) - w["coefficient"]) < 1e-12, (folder, w)
     for head in record["heads"]:
         values = list(head["spread"].values())

@@ -519,6 +519,28 @@ class Real:
             found[-1] -= 1
         return found
 
+    def everywhere(self, n: int) -> list[Tensor | None]:
+        """Per layer, which keys the query at each of n positions sees, (n, n).
+
+        None where one sees earlier keys alone, as the last of a shorter context does, and where
+        positions do not matter.
+        """
+        unknown = ("dinov3_vit", "timesfm2_5")  # places on a grid; `masks` does not ask it
+        matters = [self.positional and not self.crosses(i) for i in range(self.layers)]
+        if not any(matters) or self.kind in unknown:
+            return [None] * self.layers
+        whole = torch.ones(n, n, dtype=torch.bool)
+        if self.biased:
+            both = [
+                self.kind == "mpnet"
+                or (self.kind in ("t5", "umt5") and not self.attention(i).is_decoder)
+                for i in range(self.layers)
+            ]
+            return [whole if a and b else None for a, b in zip(matters, both, strict=True)]
+        seen = [whole if m is None else (m[0, 0] == 0).expand(n, n) for m in self.masks(n)]
+        later = [bool(m.triu(1).any()) for m in seen]
+        return [m if a and b else None for m, a, b in zip(seen, matters, later, strict=True)]
+
     def keys(self, layer: int, states: Any) -> int:
         """How many keys there are in so many states."""
         return len(states) - self.crosses(layer)

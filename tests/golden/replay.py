@@ -4,7 +4,8 @@
 
 states.npz (or .npy, .json) holds the inputs of the attention module, shape (n, width): what its
 own projections read, after any norm in front of it. The row is the last query's, at positions
-0..n-1 unless the file also holds integer `positions`, shape (n,).
+0..n-1 unless the file also holds integer `positions`, shape (n,). If these are 0..n-1 in another
+order, the mask is that of the tokens in their own.
 """
 
 from __future__ import annotations
@@ -33,19 +34,23 @@ def replay(
     out: dict[str, Any] = {}
     for name, dtype in (("float64", torch.float64), ("float32", torch.float32)):
         real = Real.open(folder, exact=name == "float64", dtype=dtype)
-        where = real.where_in(layer, len(states))
+        where = usual = real.where_in(layer, len(states))
         if positions is not None:
             where = torch.as_tensor(np.asarray(positions))
+        moved = not where.equal(usual) and where.sort().values.equal(usual)
         rotation = real.rotation(layer, where.unsqueeze(0))
         inputs = states.to(dtype).unsqueeze(0)
         with torch.no_grad():
             n = real.keys(layer, states)
             call = real.call(layer, inputs, rotation)
             logits = last_row(call)[0, head]
-            seen = visible(real, layer, n)
+            seen = real.everywhere(n)[layer] if moved else None
+            seen = visible(real, layer, n) if seen is None else seen[where[-1], where]
             row = probabilities(logits.masked_fill(~seen, -torch.inf), call, head)
             if n <= WHOLE:
                 mask = real.masks(n)[layer]
+                if moved and mask is not None:
+                    mask = mask[:, :, where][..., where]
                 weights = real.call(layer, inputs, rotation, mask, "eager")[0, head, -1]
                 if hasattr(real.attention(layer), "sinks") and "_swa" in real.config.model_type:
                     # Its sink scales the output and is not in the weights.

@@ -38,7 +38,7 @@ def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
         msg = f"config.json must have rope_parameters for mistral4. Got {got}; add them."
         raise CheckpointError(msg)
     still, turned = integer(config, "qk_nope_head_dim"), integer(config, "qk_rope_head_dim")
-    share = rope.get(KEY)
+    share = rope.get(KEY, turned / (still + turned))  # what the config class sets
     if not isinstance(share, (int, float)) or int((still + turned) * share) != turned:
         msg = (
             f"{KEY} under rope_parameters in config.json must be qk_rope_head_dim / "

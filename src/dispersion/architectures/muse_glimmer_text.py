@@ -11,4 +11,5 @@ FAMILY = replace(
     head_dim=128,
     key_heads=2,
     rope=PLAIN,
+    refused=(),  # its class keeps the base and the scaling that stand beside rope_parameters
 ).family("muse_glimmer_text", "MuseGlimmer", "as muse_spark_text")
