@@ -131,6 +131,8 @@ def test_models_that_cannot_be_measured_are_refused_by_name():
         Model(DATA / "llama").measure(Document("x", (10**6,)))
     with pytest.raises(ArgumentError, match="learned positions"):
         Model(DATA / "gpt2").measure(Document("x", (1,) * 500))
+    with pytest.raises(UnsupportedError, match="exactly one of input_ids"):  # 4 places in a picture
+        Model(DATA / "t5gemma2").measure(Document("x", (1,) * 5))
 
 
 def words(text):

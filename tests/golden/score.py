@@ -99,7 +99,8 @@ def judged(
     if answer.spread.lower > bound:
         wrong.append("witness above the bound")
     visible = record["lengths"][n]["visible"][recorded["layer"]]
-    if visible > min(int(n), answer.window or int(n)):
+    # The decoder of T5Gemma 2 sees the encoder's keys beside its window's.
+    if visible > min(int(n), answer.window or int(n)) and not name.startswith("t5gemma2"):
         wrong.append(f"the model sees {visible} keys, the window says {answer.window}")
     for context in record["witnesses"]:
         same = (context["layer"], context["head"]) == (recorded["layer"], recorded["head"])

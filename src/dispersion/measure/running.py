@@ -143,12 +143,17 @@ class Model:
         return recorder
 
 
+_TOWERS = ("vision", "visual", "image", "audio")
+
+
 def _positions(model: Any) -> int | None:
     """How many tokens a table of learned positions has room for, or None without one."""
     from torch.nn import Embedding
 
     names = ("wpe", "position_embedding", "position_embeddings", "embed_positions")
     for name, module in model.named_modules():
+        if any(tower in name for tower in _TOWERS):  # places in pictures or sound
+            continue
         if isinstance(module, Embedding) and name.rsplit(".", 1)[-1] in names:
             padding = module.padding_idx
             offset = getattr(module, "offset", 0 if padding is None else padding + 1)
