@@ -74,6 +74,7 @@ def test_every_golden_checkpoint_is_measured_or_refused_with_a_reason():
     reasons = (
         "does not read token ids",
         "attention interface in",
+        "has a torch.float32 mask",
         "to its logits or weights",
         "attends more than once",
         "must hold every weight",
