@@ -374,6 +374,17 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert result.stdout.splitlines()[-1] == "heavy: []", result.stdout + result.stderr
 
 
+def test_a_check_loads_the_family_it_needs_and_no_other() -> None:
+    result = python(
+        "import sys; from dispersion.cli import main\n"
+        "try: main(['check', 'demo:headwise', '--jobs', '1'])\n"
+        "except SystemExit: pass\n"
+        "seen = {m.rpartition('.')[2] for m in sys.modules if '.architectures.' in m}\n"
+        "print(sorted({'qwen3', 'mistral', 'whisper'} & seen), 'scipy.optimize' in sys.modules)"
+    )
+    assert result.stdout.splitlines()[-1] == "['qwen3'] False", result.stdout + result.stderr
+
+
 def test_the_package_runs_as_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dispersion", "check", "demo:no-such"],

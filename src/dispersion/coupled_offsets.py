@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dispersion import rigor
 from dispersion.cholesky import UNIT_ROUNDOFF, lambda_max_upper, norm_upper
@@ -161,6 +160,8 @@ class CoupledPairs:
 
     def _bound(self, quadruple: _Quadruple) -> tuple[float, Matrix]:
         """The certified difference of logits, before the soft cap, and the variables."""
+        from scipy.optimize import minimize
+
         turns = [self._at(lag) for lag in quadruple.lags]
         ends = [centred(*interval) for interval in quadruple.intervals]
         terms = len(self._forms.start)

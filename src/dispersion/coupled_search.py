@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dispersion.coupled_forms import Forms, apart, centred, halves
 from dispersion.covers import balanced
@@ -137,6 +136,8 @@ class Search:
         return [entry[2] for entry in heap]
 
     def _solved(self, lower: float, upper: float, start: Matrix) -> Interval:
+        from scipy.optimize import minimize
+
         ends = centred(lower, upper)
         point = start
         for power, iterations in _STAGES if len(self.forward) <= SMALL else _ROUGH_STAGES:

@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dispersion.cholesky import UNIT_ROUNDOFF, gamma, norm_upper
 from dispersion.covers import equilibration, factor, rescale
@@ -234,6 +233,8 @@ def _bounds(side: Side, dual: Dual, rows: NDArray[Any], columns: NDArray[Any]) -
 
 def tune(side: Side, top: int, bottom: int) -> Dual:
     """The best s, t and μ of one pair (floats only)."""
+    from scipy.optimize import minimize
+
     lines = side.line[[top, bottom]]
     gap = (side.pull[top] - side.pull[bottom]) / 2
     squares = side.square[[top, bottom]]

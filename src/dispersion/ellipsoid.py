@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper, norm_upper
 
@@ -136,6 +135,8 @@ def best_weight(gram: NDArray[np.float64], offset: NDArray[np.float64]) -> float
     λ (1 + Σ m_i² / (λ − λ_i)), at w = 1 / (1 + Σ m_i² / (λ − λ_i)). Only an optimiser: any w
     gives a valid bound.
     """
+    from scipy.optimize import brentq
+
     size = max(float(np.sqrt(np.max(np.diag(gram)))), float(np.max(np.abs(offset))))
     if size == 0.0:
         return 1 - 2.0**-40

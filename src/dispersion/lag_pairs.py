@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dispersion import own_key, rigor
 from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper, norm_upper
@@ -239,6 +238,8 @@ class LagPairs:
 
     def _tune(self, first: int, second: int, slopes: tuple[float, ...]) -> _Tuned:
         """α, β, the share and the best query's direction, by fixed-point steps (floats only)."""
+        from scipy.optimize import minimize
+
         size = self.query.head_dim
         base = self.query.gram * self.query.radius.upper**2
         base = base + 1e-13 * (float(np.trace(base)) / size + 1e-300) * np.eye(size)

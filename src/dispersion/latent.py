@@ -23,7 +23,6 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from dispersion.balls import product, quotient, sqrt_enclosure
 from dispersion.enclosure import Enclosure
@@ -131,6 +130,8 @@ def best_share(
         pairs: shape (P, 2), rotated pairs among the coordinates of `second`.
 
     """
+    from scipy.optimize import minimize_scalar
+
     size = first.head_dim
     gram_q = query.gram * query.radius.upper**2
     if query.offset is not None:

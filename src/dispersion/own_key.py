@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper
 from dispersion.covers import factor
@@ -115,6 +114,8 @@ def tuned(
         sign: 1 where the other key is on top, −1 where the own key is.
         weights: slopes of the two logits.
     """
+    from scipy.optimize import minimize
+
     base = max(float(np.sum(form * (joint.query @ joint.query.T))), 1e-300)
     best = (math.inf, math.sqrt(base), 0.5, 0.0, 0.0, np.zeros(len(form)))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from flint import arb
-from scipy.optimize import brentq
 
 from dispersion._arrays import check
 from dispersion._enclosing import checked, count_of
@@ -69,6 +68,8 @@ def _flat(d: int, kappa: float, *, up: bool) -> Any:
 
 def _around_root(d: int, kappa: float, half: arb) -> tuple[float, float]:
     """Two close numbers around the s with log M(s) = κ/2."""
+    from scipy.optimize import brentq
+
     # log M is convex with a slope between 0 and 1, so its root for κ/2 lies in [κ/2, κ].
     below, above = kappa / 2, kappa
     near = brentq(lambda s: float(_log_mean(d, s) - half), below, above, rtol=2.0**-50)

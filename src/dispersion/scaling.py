@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,6 +78,8 @@ def minimise(
     start = 0.25 * np.log(energy[0] / energy[1])
     if rough and not precise:
         return _walked(sides, start, groups)
+    from scipy.optimize import minimize
+
     point = np.concatenate([start, *[np.zeros(1) for side in sides if side.offset is not None]])
 
     def objective(x: NDArray[np.float64], power: int) -> tuple[float, NDArray[np.float64]]:

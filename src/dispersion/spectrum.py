@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dispersion import rigor_capacity, scaling
 from dispersion.capacity import log_capacity, water_level
@@ -221,6 +220,8 @@ def _improve(
     groups: NDArray[np.intp],
 ) -> NDArray[np.float64]:
     """Scales whose cover λ_max(S F_k S)·S⁻² gives nearly the smallest capacity (floats only)."""
+    from scipy.optimize import minimize
+
     count = int(groups.max()) + 1
     first = np.zeros(count)
     first[groups] = np.log(start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -234,9 +235,24 @@ NAMES = (
 )
 """Files of this folder that hold a family each."""
 
-FAMILIES: tuple[Family, ...] = tuple(
-    import_module(f"dispersion.architectures.{name}").FAMILY for name in NAMES
-)
+
+def _family(name: str) -> Family:
+    found: Family = import_module(f"dispersion.architectures.{name}").FAMILY
+    return found
+
+
+@cache
+def every_family() -> tuple[Family, ...]:
+    """All of them, by name."""
+    return tuple(_family(name) for name in NAMES)
+
+
+def _of_type(model_type: str) -> Family | None:
+    """The family of a model_type; most bear its name, so that no other file need be loaded."""
+    name = model_type.replace("-", "_")
+    if name in NAMES and model_type in _family(name).model_types:
+        return _family(name)
+    return next((f for f in every_family() if model_type in f.model_types), None)
 
 
 def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Plan:
@@ -265,7 +281,9 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
 
 def families() -> tuple[FamilyInfo, ...]:
     """Every supported family, by name, with the models that hold one of it where they name none."""
-    return tuple(FamilyInfo(f.name, (*f.model_types, *_wrappers(f)), f.notes) for f in FAMILIES)
+    return tuple(
+        FamilyInfo(f.name, (*f.model_types, *_wrappers(f)), f.notes) for f in every_family()
+    )
 
 
 def _wrappers(family: Family) -> list[str]:
@@ -284,9 +302,8 @@ def _find(checkpoint: Checkpoint) -> Family:
         msg = f"model_type in config.json must be a name. Got {model_type!r}."
         raise CheckpointError(msg)
     if model_type is not None:
-        for family in FAMILIES:
-            if model_type in family.model_types:
-                return family
+        if (family := _of_type(model_type)) is not None:
+            return family
         if model_type in WRAPPERS:
             return _held(config, model_type)
         nested = " (its language model is nested in text_config)" if "text_config" in config else ""
@@ -297,7 +314,7 @@ def _find(checkpoint: Checkpoint) -> Family:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         msg = f"architectures in config.json must be a list of names. Got {shown(repr(names))}."
         raise CheckpointError(msg)
-    for family in FAMILIES:
+    for family in every_family():
         if any(_prefix(name) in family.classes for name in names):
             return family
     if names:
@@ -315,9 +332,8 @@ def _find(checkpoint: Checkpoint) -> Family:
 def _held(config: Mapping[str, Any], model_type: str) -> Family:
     """The family of the language model in a model with images or sound."""
     inner = inner_type(config, WRAPPERS[model_type])
-    for family in FAMILIES:
-        if inner in family.model_types:
-            return family
+    if (family := _of_type(inner)) is not None:
+        return family
     held = f"model_type {shown(repr(inner))}, the language model of {model_type},"
     raise UnsupportedError(_refusal(held, inner))
 
