@@ -8,8 +8,9 @@ import pytest
 
 import mechanism_checks
 from dispersion.architectures import axk2, plan
-from dispersion.checkpoint import open_checkpoint
+from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.enclosure import Enclosure
+from dispersion.errors import CheckpointError
 from dispersion.head import BallImage
 from dispersion.latent import summed_ball
 from dispersion.picked import PickedHead
@@ -143,3 +144,10 @@ def test_the_second_reading_left_out_is_caught(monkeypatch):
     monkeypatch.setattr(axk2, "summed_ball", lambda first, second, cap: first)
     with pytest.raises(AssertionError):
         test_the_balls_hold_every_query_and_key()
+
+
+def test_queries_without_a_latent_are_refused():
+    checkpoint = open_checkpoint(DATA / NAME)
+    arrays = {name: checkpoint.read(name) for name in checkpoint.names}
+    with pytest.raises(CheckpointError, match=r"q_lora_rank .* must be a number"):
+        plan(from_arrays(arrays, checkpoint.config | {"q_lora_rank": None}))

@@ -349,11 +349,17 @@ def test_the_share_of_a_head_that_turns_may_be_stated_as_a_size():
     assert len(heads[0].rotary.pairs) == 4
 
 
+@pytest.mark.parametrize("name", ["glm", "deepseek_v3", "internlm2", "gpt2", "zaya", "pegasus"])
 @pytest.mark.parametrize("value", [False, None, 0])
-def test_a_decoder_that_sees_both_ways_is_refused(value):
-    assert len(planned("glm", {"is_causal": True}).layers) == 2
+def test_a_decoder_that_sees_both_ways_is_refused(name, value):
+    assert planned(name, {"is_causal": True}).layers
     with pytest.raises(UnsupportedError, match="is_causal"):
-        planned("glm", {"is_causal": value})
+        planned(name, {"is_causal": value})
+
+
+@pytest.mark.parametrize("name", ["bert", "deberta"])
+def test_an_encoder_may_say_that_it_sees_both_ways(name):
+    assert planned(name, {"is_causal": False}).layers
 
 
 # --- layers without softmax attention --------------------------------------------------------

@@ -59,6 +59,8 @@ REFUSED = [
     ("qwen", {"use_cache_quantization": True}, "false"),
     ("qwen", {"visual": {"layers": 48}}, "null"),
     ("xverse", LINEAR, "null"),
+    ("xverse", {"rope_parameters": LINEAR["rope_scaling"]}, "of type default for xverse"),
+    ("internlm2", {"rope_parameters": YARN["rope_scaling"]}, "of type default or linear"),
 ]
 
 
@@ -148,6 +150,22 @@ def test_minicpms_longrope_has_no_factor_of_its_own(key):
     assert head.scale.upper == pytest.approx(factor**2 / math.sqrt(8))
     with pytest.raises(UnsupportedError, match=f"{key} in config.json must be null"):
         planned("minicpm", {"rope_scaling": scaling | {key: 2.0}})
+
+
+@pytest.mark.parametrize(("trained", "at_first"), [(64, 2.0), (256, 1.0)])
+def test_minicpms_longrope_makes_its_angles_for_the_longest_context(trained, at_first):
+    scaling = {
+        "type": "longrope",
+        "short_factor": [1.0] * 4,
+        "long_factor": [2.0] * 4,
+        "original_max_position_embeddings": trained,
+    }
+    rotary = first("minicpm", {"rope_scaling": scaling}).rotary
+    for length, divisor in ((9, at_first), (256, at_first), (257, 2.0)):
+        expected = 5000.0 ** (-np.arange(0, 8, 2) / 8) / divisor
+        np.testing.assert_allclose(rotary.frequencies_at(length), expected, rtol=1e-14)
+    with pytest.raises(UnsupportedError, match=r"max_position_embeddings .* must be at least"):
+        planned("minicpm", {"rope_scaling": scaling | {"original_max_position_embeddings": 257}})
 
 
 def test_models_by_diffusion_see_both_sides():

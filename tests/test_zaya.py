@@ -67,7 +67,12 @@ def test_windows_and_rotations_are_those_of_the_config():
     assert [h.window for h in heads(changed(drop=("layer_types",)))] == [None, None]
     assert [h.window for h in heads(changed(drop=("rope_parameters",)))] == [None, 6]
     rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
-    for wrong in ({"rope_parameters": {"hybrid": rope}}, {"rope_scaling": rope}):
+    for wrong in (
+        {"rope_parameters": {"hybrid": rope}},
+        {"rope_parameters": rope},
+        {"rope_parameters": {"rope_theta": 5000.0, "hybrid_sliding": rope}},
+        {"rope_scaling": rope},
+    ):
         with pytest.raises(UnsupportedError, match="without a factor for this model"):
             changed(**wrong)
     with pytest.raises(UnsupportedError, match="must be hybrid or hybrid_sliding"):

@@ -29,6 +29,7 @@ CONTEXT_KEYS = 64
 """Keys of the largest context that is built to witness any-token retrieval."""
 UNKNOWN = Enclosure(0.0, 1.0)
 _UP = 1 + 2.0**-50
+_LARGEST = 2.0**500
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def check_head(
     found = _Witnesses(replace(head, reach=None) if placed else head.witnessed, longest)
     free = _no_looser(spread_bound(head), paper)
     outcomes: dict[int, Outcome] = {}
-    if offsets == "exact" and free.theorem == "T10" and not placed:
+    if offsets == "exact" and free.theorem == "T10" and not placed and _in_range(head):
         outcomes = exact_spreads(head, [t.length for t in targets], free.spread, budget=budget)
     for length, outcome in outcomes.items():
         if head.growth is None:
@@ -137,6 +138,13 @@ def check_head(
         if values is None
         else Capacity(values.log_capacity.upper, values.log_capacity_estimate),
     )
+
+
+def _in_range(head: Head) -> bool:
+    """Whether squares of logits are float64, as bounds over real offsets need."""
+    assert head.query is not None
+    assert head.key is not None
+    return head.query.norm_upper * head.key.norm_upper < _LARGEST
 
 
 def _below(lower: float, upper: float, what: str) -> float:

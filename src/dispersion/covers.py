@@ -5,6 +5,7 @@ A cover whose shape commutes with the rotations holds the keys at every position
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -85,7 +86,8 @@ def joint_norm(query: BallImage, key: BallImage) -> float:
     if query.offset is not None and np.any(query.offset):
         radius = query.radius.upper
         left = root.T / steps
-        weight = best_weight(left @ (query.gram * radius**2) @ left.T, left @ query.offset)
+        with np.errstate(over="ignore", invalid="ignore"):
+            weight = best_weight(left @ (query.gram * radius**2) @ left.T, left @ query.offset)
     queries = rescale(cover(query, weight), 1 / steps)
     norm = queries.image_norm_upper(root.T) * math.sqrt(excess) * _UP
     # What the stored key matrix lacks of the exact one, times the largest query.
@@ -98,7 +100,9 @@ def balanced(
     """T and about T⁻ᵀ that make the unrotated blocks of T gram_q Tᵀ and T⁻ᵀ gram_k T⁻¹ diagonal."""
     forward, backward = np.eye(len(gram_q)), np.eye(len(gram_q))
     block = np.ix_(unrotated, unrotated)
-    with np.errstate(all="ignore"):
+    blocks: tuple[NDArray[np.float64], ...] = (np.array(np.inf),)
+    # Blocks far out of range stay as they are.
+    with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
         blocks = scaling.balance(gram_q[block], gram_k[block])
     if all(np.all(np.isfinite(x)) and np.max(np.abs(x)) < 2.0**200 for x in blocks):
         forward[block], backward[block] = blocks
@@ -196,9 +200,13 @@ def domination(ellipsoid: Ellipsoid, factor: NDArray[np.float64], guess: float) 
 
 def _dominates(ellipsoid: Ellipsoid, factor: NDArray[np.float64], excess: float) -> bool:
     size = len(factor)
-    product = factor @ factor.T
-    squares = float(np.einsum("ij,ij->", factor, factor))
-    error = ellipsoid.error + gamma(size + 8) * (
-        excess * squares + float(np.abs(np.diag(ellipsoid.gram)).sum())
-    )
-    return is_positive_semidefinite(product * excess - ellipsoid.gram, error * _UP)
+    # What overflows is not proved: the error then does, too.
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = factor @ factor.T
+        squares = float(np.einsum("ij,ij->", factor, factor))
+        error = ellipsoid.error + gamma(size + 8) * (
+            excess * squares + float(np.abs(np.diag(ellipsoid.gram)).sum())
+        )
+        return math.isfinite(error) and is_positive_semidefinite(
+            product * excess - ellipsoid.gram, error * _UP
+        )

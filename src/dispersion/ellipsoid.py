@@ -51,7 +51,7 @@ class Ellipsoid:
         With `top`, a number a little above the largest square, about as much more; that saves time.
         """
         scales = np.ones(len(self.sizes)) if scales is None else scales
-        unit = _unit(scales * self.sizes)
+        unit = unit_of(scales * self.sizes)
         scales = scales / unit
         matrix = scales[:, None] * self.gram * scales
         sizes = scales * self.sizes
@@ -62,7 +62,7 @@ class Ellipsoid:
     def image_norm_upper(self, transform: NDArray[np.float64]) -> float:
         """Upper bound on max ‖transform @ x‖, for any (r, head_dim) matrix. **Upper**."""
         modulus = np.abs(transform)
-        unit = _unit(modulus @ self.sizes)
+        unit = unit_of(modulus @ self.sizes)
         transform, modulus = transform / unit, modulus / unit
         matrix = transform @ self.gram @ transform.T
         sizes = modulus @ self.sizes
@@ -137,7 +137,9 @@ def best_weight(gram: NDArray[np.float64], offset: NDArray[np.float64]) -> float
     """
     from scipy.optimize import brentq
 
-    size = max(float(np.sqrt(np.max(np.diag(gram)))), float(np.max(np.abs(offset))))
+    if not (np.all(np.isfinite(gram)) and np.all(np.isfinite(offset))):
+        return 0.5  # out of range
+    size = max(float(np.sqrt(np.max(np.abs(np.diag(gram))))), float(np.max(np.abs(offset))))
     if size == 0.0:
         return 1 - 2.0**-40
     # The weight does not depend on a common scale; near 1 nothing underflows.
@@ -164,7 +166,7 @@ def best_weight(gram: NDArray[np.float64], offset: NDArray[np.float64]) -> float
     return 1 / (1 + float((squares / (level - values)).sum()))
 
 
-def _unit(sizes: NDArray[np.float64]) -> float:
+def unit_of(sizes: NDArray[np.float64]) -> float:
     """A power of two near the largest of some sizes, so that their squares stay in range."""
     top = float(np.max(sizes))
     return 2.0 ** min(max(math.frexp(top)[1], -1000), 1000) if 0 < top < math.inf else 1.0

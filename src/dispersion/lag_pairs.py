@@ -8,6 +8,7 @@ query token's own key, at lag 0, has its input: that logit is a quadratic alread
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
 from dataclasses import dataclass, replace
@@ -289,9 +290,12 @@ class LagPairs:
                 kept = _Tuned(pair, share, pull * turn + gap, (float(norms[0]), float(norms[1])))
             return value, slope
 
-        typical = [0.5 * math.log(max(float(np.sum(f * base)) / size, 1e-300)) for f in forms]
-        start = np.array([*typical, math.log(self.share / (1 - self.share))] if biased else typical)
-        minimize(bound, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+        # Sizes far out of range end the search, not the bound: any numbers are valid.
+        with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
+            typical = [0.5 * math.log(max(float(np.sum(f * base)) / size, 1e-300)) for f in forms]
+            share = [math.log(self.share / (1 - self.share))] if biased else []
+            start = np.array([*typical, *share])
+            minimize(bound, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
         return kept
 
 

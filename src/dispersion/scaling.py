@@ -147,7 +147,9 @@ class Side:
     def __init__(
         self, gram: NDArray[np.float64], offset: NDArray[np.float64] | None, dtype: type[Any]
     ) -> None:
-        size = float(np.trace(gram)) + (0.0 if offset is None else float(offset @ offset))
+        # Rounding may leave the trace of a changed basis below 0.
+        size = max(float(np.trace(gram)), 0.0)
+        size += 0.0 if offset is None else float(offset @ offset)
         self.size = size = size or 1.0
         self.high: NDArray[Any] | None = None
         ridge = _RIDGE / len(gram)

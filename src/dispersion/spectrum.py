@@ -29,7 +29,7 @@ from dispersion.covers import (
     rotated_mask,
     rotated_offset,
 )
-from dispersion.ellipsoid import best_weight, cover
+from dispersion.ellipsoid import best_weight, cover, unit_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,6 +150,8 @@ def singular_values_upper(
     Weyl: with G = V Λ Vᵀ + R in exact arithmetic, λ_i(G) ≤ λ_i·(1 + ‖VᵀV − I‖) + ‖R‖.
     """
     size = len(transform)
+    unit = unit_of(np.abs(transform) @ ellipsoid.sizes)
+    transform = transform / unit
     gram = transform @ ellipsoid.gram @ transform.T
     gram = np.tril(gram) + np.tril(gram, -1).T
     modulus = np.abs(transform) @ ellipsoid.sizes
@@ -163,7 +165,7 @@ def singular_values_upper(
     bounds = np.sqrt(values[::-1] * (1 + defect) + error * _UP) * _UP
     if ellipsoid.row_error is not None:
         bounds = bounds + norm_upper(np.abs(transform) @ ellipsoid.row_error) * _UP
-    return np.asarray(bounds)
+    return np.where(bounds > 0, np.nextafter(bounds * unit, np.inf), 0.0)
 
 
 def _log(tried: tuple[float, NDArray[np.float64]]) -> float:

@@ -10,7 +10,7 @@ from dispersion.architectures.ledger import account
 from dispersion.architectures.plans import LayerPlan, Plan
 from dispersion.architectures.quantised import packed_modules
 from dispersion.checkpoint.text import shown
-from dispersion.errors import ArgumentError, CheckpointError
+from dispersion.errors import ArgumentError, CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -59,7 +59,7 @@ def assemble(
     Raises:
         ArgumentError: a layer asked for does not exist, or none of them has softmax attention.
         CheckpointError: file and config disagree, or a tensor is missing.
-        UnsupportedError: all attention asked for is quantised.
+        UnsupportedError: all attention asked for is quantised, or queries see later tokens.
     """
     check_asked(asked, layers)
     attending = [i for i in range(layers) if i not in without]
@@ -78,6 +78,7 @@ def assemble(
     attentions = [describe(prefix, i) for i in wanted]
     if behind is not None and layers - 1 in wanted and (last := behind(prefix)) is not None:
         attentions.append(last)
+    check_mask(checkpoint.config, causal=any(a.causal for a in attentions))
     packed = check_tensors(checkpoint, attentions)
     if position_table is not None:
         rows = learned_positions if position_rows is None else position_rows
@@ -117,6 +118,18 @@ def check_asked(asked: frozenset[int] | None, layers: int) -> None:
         if not 0 <= index < layers:
             msg = f"layers must lie in 0..{layers - 1} for this model. Got {index}."
             raise ArgumentError(msg)
+
+
+def check_mask(config: Mapping[str, Any], *, causal: bool) -> None:
+    """Compare `is_causal` with a family's mask: without it any code lets queries see later tokens.
+
+    Raises:
+        UnsupportedError: the family is causal, and the config says otherwise.
+    """
+    if causal and config.get("is_causal", True) is not True:
+        got = shown(repr(config["is_causal"]))
+        msg = f"is_causal in config.json must be true for this model. Got {got}: not supported."
+        raise UnsupportedError(msg)
 
 
 def check_tensors(checkpoint: Checkpoint, attentions: list[Attention]) -> dict[str, str]:

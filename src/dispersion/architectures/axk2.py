@@ -16,6 +16,7 @@ from dispersion.architectures import ledger
 from dispersion.architectures.attention import Norm
 from dispersion.architectures.indexed_attention import NAMES, IndexedAttention, indexed
 from dispersion.architectures.latent_reader import Latent
+from dispersion.errors import CheckpointError
 from dispersion.latent import summed_ball
 from dispersion.mapped import mapped_ball
 from dispersion.norms import projection_ball
@@ -74,6 +75,14 @@ class TwiceRead(IndexedAttention):
 
 
 def _finish(config: Mapping[str, Any], found: LatentAttention) -> TwiceRead:
+    """The attention whose queries read their latent twice.
+
+    Raises:
+        CheckpointError: queries have no latent.
+    """
+    if found.query_rank is None:
+        msg = "q_lora_rank in config.json must be a number for this model. Got None."
+        raise CheckpointError(msg)
     picking = indexed(config, found)
     values = {f.name: getattr(picking, f.name) for f in fields(picking)}
     assert found.input_norm is not None

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import ledger, windows
-from dispersion.architectures.assemble import assemble, split
+from dispersion.architectures.assemble import assemble, check_mask, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.nested_rope import check_nested, with_own_base, without_flat
 from dispersion.architectures.picked_attention import with_picks
@@ -71,11 +71,7 @@ class Reader:
             if (got := config.get(key)) not in (None, False):
                 msg = f"{key}={shown(repr(got))} in config.json is not supported for this model."
                 raise UnsupportedError(msg)
-        # Whatever the family, its code then lets queries see later tokens.
-        if config.get("is_causal", True) is not True and rules.bidirectional != "always":
-            got = shown(repr(config["is_causal"]))
-            msg = f"is_causal in config.json must be true for this model. Got {got}: not supported."
-            raise UnsupportedError(msg)
+        check_mask(config, causal=rules.bidirectional != "always")
         self.layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
         self.width = integer(config, "hidden_size")
         if rules.heads is None:

@@ -24,6 +24,8 @@ def check_granted(config: Mapping[str, Any], granted: Mapping[str, Any], family:
             must, got = json.dumps(wanted), shown(repr(value))
             msg = f"{key} in config.json must be {must} for {family}. Got {got}: not supported."
             raise UnsupportedError(msg)
+    if "rope_scaling" in granted:
+        check_scaling(config, (), family)
 
 
 def check_scaling(config: Mapping[str, Any], known: tuple[str, ...], family: str) -> None:
@@ -32,12 +34,14 @@ def check_scaling(config: Mapping[str, Any], known: tuple[str, ...], family: str
     Raises:
         UnsupportedError: it is another one.
     """
-    scaling = config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type") or scaling.get("type") if isinstance(scaling, dict) else None
-    if kind not in (None, "default", *known):
-        only = " or ".join(("default", *known))
-        msg = (
-            f"rope_scaling in config.json must be of type {only} for {family}, whose own code "
-            f"knows no other. Got {shown(repr(kind))}: not supported."
-        )
-        raise UnsupportedError(msg)
+    for key in ("rope_scaling", "rope_parameters"):
+        scaling = config.get(key) or {}
+        stated = isinstance(scaling, dict)
+        kind = scaling.get("rope_type") or scaling.get("type") if stated else None
+        if kind not in (None, "default", *known):
+            only = " or ".join(("default", *known))
+            msg = (
+                f"{key} in config.json must be of type {only} for {family}, whose own code "
+                f"knows no other. Got {shown(repr(kind))}: not supported."
+            )
+            raise UnsupportedError(msg)

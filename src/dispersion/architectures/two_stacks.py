@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.assemble import (
+    check_mask,
     check_tensors,
     is_quantised,
     layer_plan,
@@ -58,8 +59,10 @@ def plan_of_stacks(
 
     Raises:
         CheckpointError: a tensor is missing or has another shape.
-        UnsupportedError: a tensor is stored in a form that is not read.
+        UnsupportedError: a tensor is stored in a form that is not read, or queries see later
+            tokens.
     """
+    check_mask(checkpoint.config, causal=any(a.causal for a in attentions))
     packed = check_tensors(checkpoint, attentions)
     quantised = is_quantised(checkpoint)
     names, found = set(checkpoint.names), []

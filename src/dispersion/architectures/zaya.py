@@ -139,7 +139,7 @@ def _check_rotation(config: Config) -> None:
         UnsupportedError: a rotation may have one.
     """
     stated = config.get("rope_parameters") or {}
-    own = stated.values() if isinstance(stated, dict) else [stated]
+    own = [stated, *stated.values()] if isinstance(stated, dict) else []
     for entry in own:
         kind = entry.get("rope_type", entry.get("type")) if isinstance(entry, dict) else None
         if kind not in KEEPING or config.get("rope_scaling"):

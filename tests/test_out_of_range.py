@@ -1,0 +1,62 @@
+"""Heads whose squares leave the range of float64, on one side or in the product of both."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dispersion.checking import check_head
+from dispersion.enclosure import Enclosure
+from dispersion.head import BallImage, Head
+from dispersion.rotary import rotary
+from dispersion.spectrum import spectrum
+from dispersion.verdict import Target
+
+SIZES = [(1e132, 1e29), (1e144, 1e26), (1e112, 1e102), (1e-140, 1e-60), (1e-150, 1e140)]
+TARGETS = [Target(7), Target(5, 0.5, "any")]
+TURNED = {None: None, 4: [1.0, 0.1], 8: [1.0, 0.3, 0.1, 0.03]}
+
+
+def head_of(query_size, key_size, turned, *, biased):
+    rng = np.random.default_rng(3)
+    balls = [
+        BallImage(rng.standard_normal((8, 8)) * s, rng.standard_normal(8) * s if biased else None)
+        for s in (query_size, key_size)
+    ]
+    turns = None if turned is None else rotary(TURNED[turned], 8, rotated=turned)
+    return Head(balls[0], balls[1], Enclosure.exact(1.0), rotary=turns)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("turned", TURNED)
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("offsets", ["free", "exact"])
+def test_bounds_grow_with_the_weights(sizes, turned, biased, offsets):
+    far, near = (
+        check_head(head_of(*pair, turned, biased=biased), TARGETS, offsets=offsets).spread.upper
+        for pair in (sizes, (1.0, 1.0))
+    )
+    ratio = far / (near * sizes[0] * sizes[1])
+    # Searches that leave the range end early, and others start differently.
+    assert 0.95 <= ratio <= 3
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("turned", TURNED)
+def test_singular_values_neither_overflow_nor_vanish(sizes, turned):
+    plain = spectrum(head_of(1.0, 1.0, turned, biased=False)).values
+    found = spectrum(head_of(*sizes, turned, biased=False)).values
+    ratios = found / (plain * (sizes[0] * sizes[1]))
+    assert 0.95 <= ratios[0] <= 3
+    assert np.all(np.isfinite(ratios))
+    assert np.all(ratios > 0)
+
+
+def test_queries_that_are_almost_their_bias_alone():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        query = BallImage(rng.standard_normal((16, 16)) * 1e-19, rng.standard_normal(16) * 1e-11)
+        key = BallImage(rng.standard_normal((16, 2)), rng.standard_normal(16))
+        turns = rotary([1.0, 0.1], 16, rotated=4)
+        found = check_head(Head(query, key, Enclosure.exact(0.25), rotary=turns), TARGETS)
+        assert 0 < found.spread.upper <= found.paper_spread < math.inf
