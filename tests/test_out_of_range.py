@@ -52,6 +52,23 @@ def test_singular_values_neither_overflow_nor_vanish(sizes, turned):
     assert np.all(ratios > 0)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-9, 1e-15, 1e-200])
+def test_a_bias_of_next_to_nothing_changes_nothing(size):
+    rng = np.random.default_rng(0)
+    rows, bias = rng.standard_normal((2, 4, 4)), rng.standard_normal(4)
+    key = BallImage(rows[1])
+    turns = rotary([1.0, 0.1], 4)
+    plain, found = (
+        check_head(
+            Head(BallImage(rows[0], offset), key, Enclosure.exact(1.0), rotary=turns),
+            [Target(16)],
+            offsets="exact",
+        ).spread.upper
+        for offset in (None, bias * size)
+    )
+    assert found == pytest.approx(plain, rel=0.02 + 2 * size)
+
+
 def test_queries_that_are_almost_their_bias_alone():
     for seed in range(40):
         rng = np.random.default_rng(seed)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _UP = 1 + 2.0**-48
 _STEPS = 40
+_FARTHEST = 14.0  # log-odds of the largest and smallest shares tried, those of `_lifted`
 # Models compute the frequencies and the angles in float32.
 _ANGLE_ROUNDING = 2.0**-23
 
@@ -256,7 +257,9 @@ class LagPairs:
 
         def bound(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             sizes = np.exp(x[:2])
-            share = float(1 / (1 + np.exp(-x[2]))) if biased else 1.0
+            # Beside a bias of next to nothing the best share rounds to 1.
+            odds = np.exp(-np.clip(x[2], -_FARTHEST, _FARTHEST)) if biased else 0.0
+            share = float(1 / (1 + odds))
             nonlocal least, kept
             halves = weights / (2 * sizes)
             form = forms[0] * halves[0] + forms[1] * halves[1]
@@ -293,7 +296,8 @@ class LagPairs:
         # Sizes far out of range end the search, not the bound: any numbers are valid.
         with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
             typical = [0.5 * math.log(max(float(np.sum(f * base)) / size, 1e-300)) for f in forms]
-            share = [math.log(self.share / (1 - self.share))] if biased else []
+            near = min(max(self.share, 2.0**-20), 1 - 2.0**-20)
+            share = [math.log(near / (1 - near))] if biased else []
             start = np.array([*typical, *share])
             minimize(bound, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
         return kept
