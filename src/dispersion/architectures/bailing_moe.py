@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 def vary(config: Mapping[str, Any], blocks: Blocks) -> Blocks:
     """`use_qk_norm`, either key of biases, and the share of a head that turns."""
     check_granted(config, {"use_sliding_window": False}, "bailing_moe")
-    check_scaling(config, ("linear", "dynamic", "yarn"), "bailing_moe")
     normed = flag(config, "use_qk_norm", default=False)
+    if normed:
+        check_scaling(config, ("linear", "dynamic", "yarn"), "bailing_moe")
+    else:  # code that agrees on the factor of Ling 1's YaRN was not found
+        check_scaling(config, ("linear", "dynamic"), "bailing_moe without use_qk_norm")
     if normed and config.get("partial_rotary_factor") is None:
         msg = (
             "partial_rotary_factor must be in config.json for bailing_moe with use_qk_norm, as "

@@ -41,7 +41,7 @@ def check_scaling(config: Mapping[str, Any], known: tuple[str, ...], family: str
         if kind not in (None, "default", *known):
             only = " or ".join(("default", *known))
             msg = (
-                f"{key} in config.json must be of type {only} for {family}, whose own code "
-                f"knows no other. Got {shown(repr(kind))}: not supported."
+                f"{key} in config.json must be of type {only} for {family}: of its own code no "
+                f"other is read. Got {shown(repr(kind))}: not supported."
             )
             raise UnsupportedError(msg)
