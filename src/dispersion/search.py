@@ -107,7 +107,8 @@ def _rotated_direction(
     phases = np.ones((len(tried), size // 2), np.complex128)
     phases[:, : len(rotary.pairs)] = np.exp(1j * rotary.angles(tried, length=length))
     rng = np.random.default_rng(0)
-    directions = rng.standard_normal((_STARTS, size)) @ key_gram
+    directions = rng.standard_normal((_STARTS, query.head_dim)) @ key.gram
+    directions = np.pad(directions[:, order], ((0, 0), (0, spare)))
     best = np.full(_STARTS, -np.inf)
     kept = directions.copy()
     rows = np.arange(_STARTS)
