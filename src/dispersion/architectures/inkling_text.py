@@ -18,11 +18,12 @@ from dispersion.architectures.assemble import assemble, split
 from dispersion.architectures.attention import Attention, Norm, Projection
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import divided
+from dispersion.architectures.windows import checked_kinds
 from dispersion.checkpoint import to_float64
 from dispersion.checkpoint.text import shown
 from dispersion.config import integer, positive
 from dispersion.enclosure import Enclosure
-from dispersion.errors import CheckpointError, UnsupportedError
+from dispersion.errors import CheckpointError
 from dispersion.growth import LateGrowth
 from dispersion.norms import projection_ball
 
@@ -167,17 +168,7 @@ def layer_kinds(config: Config, layers: int) -> list[str]:
             msg = f"local_layer_ids in config.json must be a list. Got {shown(repr(local))}."
             raise CheckpointError(msg)
         return [SLIDING if i in local else FULL for i in range(layers)]
-    if not isinstance(types, list) or len(types) != layers:
-        msg = f"layer_types in config.json must list {layers} layers. Got {shown(repr(types))}."
-        raise CheckpointError(msg)
-    for kind in types:
-        if kind not in (FULL, SLIDING):
-            msg = (
-                f"layer_types in config.json must be {FULL} or {SLIDING} for this model. "
-                f"Got {shown(repr(kind))}."
-            )
-            raise UnsupportedError(msg)
-    return types
+    return checked_kinds(config, layers, (FULL, SLIDING))
 
 
 def sizes(config: Config, kind: str) -> tuple[int, int, int]:

@@ -232,3 +232,24 @@ def kinds_of(config: Config, types: list[str], window: int | None) -> tuple[Laye
             )
             raise CheckpointError(msg)
     return tuple(LayerKind(kind, window if kind == SLIDING else None) for kind in types)
+
+
+def checked_kinds(config: Mapping[str, Any], layers: int, known: tuple[str, str]) -> list[str]:
+    """`layer_types`, which the config states and which knows two kinds of layers.
+
+    Raises:
+        CheckpointError: the list has another length.
+        UnsupportedError: a type is not known.
+    """
+    types = config["layer_types"]
+    if not isinstance(types, list) or len(types) != layers:
+        msg = f"layer_types in config.json must list {layers} layers. Got {shown(repr(types))}."
+        raise CheckpointError(msg)
+    for kind in types:
+        if kind not in known:
+            msg = (
+                f"layer_types in config.json must be {known[0]} or {known[1]} for this model. "
+                f"Got {shown(repr(kind))}."
+            )
+            raise UnsupportedError(msg)
+    return types

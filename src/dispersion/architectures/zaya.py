@@ -19,11 +19,12 @@ from dispersion.architectures.attention import Norm, Projection
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.scales import inverse_root
 from dispersion.architectures.still_attention import StillAttention
+from dispersion.architectures.windows import checked_kinds
 from dispersion.balls import sqrt_enclosure
 from dispersion.checkpoint import to_float64
 from dispersion.checkpoint.text import shown
 from dispersion.config import flag, integer
-from dispersion.errors import CheckpointError, UnsupportedError
+from dispersion.errors import UnsupportedError
 from dispersion.head import BallImage
 
 if TYPE_CHECKING:
@@ -117,18 +118,9 @@ def _ball(size: int, temperatures: str | None, checkpoint: Checkpoint, head: int
 
 def _windows(config: Config, layers: int) -> list[int | None]:
     """How many keys a query sees in each layer, or None for all."""
-    types = config.get("layer_types")
-    types = [FULL] * layers if types is None else types
-    if not isinstance(types, list) or len(types) != layers:
-        msg = f"layer_types in config.json must list {layers} layers. Got {shown(repr(types))}."
-        raise CheckpointError(msg)
-    for kind in types:
-        if kind not in (FULL, SLIDING):
-            msg = (
-                f"layer_types in config.json must be {FULL} or {SLIDING} for this model. "
-                f"Got {shown(repr(kind))}."
-            )
-            raise UnsupportedError(msg)
+    types = [FULL] * layers
+    if config.get("layer_types") is not None:
+        types = checked_kinds(config, layers, (FULL, SLIDING))
     return [integer(config, "sliding_window") if kind == SLIDING else None for kind in types]
 
 
