@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _STARTS = 4
 _ITERATIONS = 7
 _MOMENTUM = 0.65
-_TINY = 1e-300
+_TINY, _LIGHT_TINY = 1e-300, np.float32(1e-30)
 
 
 def candidate_lags(head: Head, length: int) -> NDArray[np.int64]:
@@ -92,34 +92,27 @@ def _rotated_direction(
     # Coordinates that turn together are one complex number, those that do not turn are halves of
     # numbers with phase 1; a zero makes their count even.
     order = np.concatenate([rotary.pairs.ravel(), rotary.unrotated])
-    spare = query.head_dim % 2
-    query_gram, key_gram = (
-        np.pad(ball.gram[np.ix_(order, order)], (0, spare)) for ball in (query, key)
-    )
+    query_gram, offset, radius = _light(query, order)
+    key_gram, bias, reach = _light(key, order)
     size = len(key_gram)
-    offset, bias = (
-        np.zeros(size) if ball.offset is None else np.pad(ball.offset[order], (0, spare))
-        for ball in (query, key)
-    )
-    radius, reach = query.radius.upper, key.radius.upper
     # Half of the lags, evenly picked, steer the search; the witness then sees all of them.
     tried = lags[:: max(1, len(lags) // 16)]
-    phases = np.ones((len(tried), size // 2), np.complex128)
+    phases = np.ones((len(tried), size // 2), np.complex64)
     phases[:, : len(rotary.pairs)] = np.exp(1j * rotary.angles(tried, length=length))
     rng = np.random.default_rng(0)
-    directions = rng.standard_normal((_STARTS, query.head_dim)) @ key.gram
-    directions = np.pad(directions[:, order], ((0, 0), (0, spare)))
-    best = np.full(_STARTS, -np.inf)
+    directions = rng.standard_normal((_STARTS, query.head_dim))[:, order].astype(np.float32)
+    directions = np.pad(directions, ((0, 0), (0, size - len(order)))) @ key_gram
+    best = np.full(_STARTS, -np.inf, np.float32)
     kept = directions.copy()
     rows = np.arange(_STARTS)
     before, momentum = directions, 0.0
     for _ in range(_ITERATIONS):
         image = directions @ query_gram
-        norms = np.sqrt(np.maximum(np.einsum("bi,bi->b", image, directions), _TINY))
+        norms = np.sqrt(np.maximum(np.einsum("bi,bi->b", image, directions), _LIGHT_TINY))
         queries = image * (radius / norms)[:, None] + offset
-        z = (queries.view(np.complex128)[:, None, :] * phases).view(np.float64)
+        z = (queries.view(np.complex64)[:, None, :] * phases).view(np.float32)
         pulled = (z.reshape(-1, size) @ key_gram).reshape(z.shape)
-        h = np.sqrt(np.maximum(np.einsum("bli,bli->bl", pulled, z), _TINY))
+        h = np.sqrt(np.maximum(np.einsum("bli,bli->bl", pulled, z), _LIGHT_TINY))
         constant = z @ bias
         top = reach * h + constant
         bottom = -reach * h + constant
@@ -135,12 +128,31 @@ def _rotated_direction(
         gradient = np.zeros_like(directions)
         for pick, sign in ((first, 1.0), (second, -1.0)):
             slope = pulled[rows, pick] * (reach / h[rows, pick])[:, None] + sign * bias
-            back = slope.view(np.complex128) * np.conj(phases[pick])
-            gradient += back.view(np.float64)
+            back = slope.view(np.complex64) * np.conj(phases[pick])
+            gradient += back.view(np.float32)
         # Fixed-point steps with momentum, as for power iterations.
-        gradient /= np.sqrt(np.maximum(np.einsum("bi,bi->b", gradient, gradient), _TINY))[:, None]
+        squares = np.einsum("bi,bi->b", gradient, gradient)
+        gradient /= np.sqrt(np.maximum(squares, _LIGHT_TINY))[:, None]
         directions = (1 + momentum) * gradient - momentum * before
         before, momentum = gradient, _MOMENTUM
     found = np.empty(query.head_dim)
     found[order] = kept[int(np.argmax(best)), : len(order)]
     return found
+
+
+def _light(
+    ball: BallImage, order: NDArray[np.intp]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], np.float32]:
+    """A ball's Gram matrix, offset and radius in float32, of points about 1 long, in an order.
+
+    The Gram matrix has trace 1. A zero coordinate makes the size even where it is odd.
+    """
+    size = ball.head_dim + ball.head_dim % 2
+    trace = max(float(np.trace(ball.gram)), _TINY)
+    gram, offset = np.zeros((size, size), np.float32), np.zeros(size)
+    gram[: len(order), : len(order)] = (ball.gram / trace).astype(np.float32)[np.ix_(order, order)]
+    if ball.offset is not None:
+        offset[: len(order)] = ball.offset[order]
+    radius = ball.radius.upper * np.sqrt(trace)
+    unit = max(float(np.hypot(radius, np.linalg.norm(offset))), _TINY)
+    return gram, (offset / unit).astype(np.float32), np.float32(radius / unit)
