@@ -72,6 +72,7 @@ class Covered:
         scales: NDArray[np.float64],
         order: NDArray[np.intp],
         vectors: NDArray[np.float64],
+        beyond: float | None = None,
     ) -> Covered:
         """The cover of an ellipsoid, each coordinate times its scale.
 
@@ -81,6 +82,7 @@ class Covered:
             order: the first coordinates of all pairs, then the second ones.
             vectors: about the leading eigenvectors of the scaled ellipsoid's Gram matrix, with
                 rows in that order, shape (head_dim, k). Any others make the cover looser.
+            beyond: a number a little above the other eigenvalues, to save computing one.
 
         Raises:
             numpy.linalg.LinAlgError: the scaled sides are out of range.
@@ -104,7 +106,8 @@ class Covered:
         lacking.flat[:: len(lacking) + 1] -= 1
         lack = norm_upper(lacking.ravel()) + 2 * rounding * reach**2
         slack = size * (4 * rounding * reach**2 + reach * lack) * _UP
-        square = lambda_max_upper(rest @ rest.T, rounding * norm_upper(rest.ravel()) ** 2 * _UP)
+        error = rounding * norm_upper(rest.ravel()) ** 2 * _UP
+        square = lambda_max_upper(rest @ rest.T, error, guess=beyond)
         overlap = norm_upper((leading.T @ rest).ravel())
         overlap += rounding * norm_upper(leading.ravel()) * norm_upper(rest.ravel()) * _UP
         excess *= (1 + lack * reach**2) * _UP

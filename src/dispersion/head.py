@@ -131,8 +131,13 @@ class BallImage:
         Never below 2^-480 for a row that is not zero, so that error terms made of them also
         outweigh what underflows in `gram`.
         """
-        sizes = np.sqrt(np.diag(self.gram) * (1 + 2 * self.coefficient)) * (1 + 2.0**-50)
-        return np.where(np.any(self.matrix != 0, axis=1), np.maximum(sizes, 2.0**-480), 0.0)
+        squares = np.diag(self.gram)
+        sizes = np.sqrt(squares * (1 + 2 * self.coefficient)) * (1 + 2.0**-50)
+        sizes = np.maximum(sizes, 2.0**-480)
+        for row in np.flatnonzero(~(squares > 0)):
+            if not np.any(self.matrix[row]):
+                sizes[row] = 0.0
+        return sizes
 
     @cached_property
     def norm_upper(self) -> float:

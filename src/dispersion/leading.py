@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MATTERS = 0.15  # directions below this share of the largest squared norm are left out
 _FEWEST = 8
+_MARGIN = 1 + 1e-6
 _SEEN, _MOST = 0.01, 128  # below this, or past so many, out of sight of the certificates too
 
 
@@ -31,6 +32,7 @@ class Frame:
     order: NDArray[np.intp]
     tops: tuple[float, float]
     vectors: tuple[NDArray[np.float64], NDArray[np.float64]]
+    beyond: tuple[float | None, float | None]
     rows: tuple[NDArray[np.float64], NDArray[np.float64]]
 
     @property
@@ -47,8 +49,8 @@ class Frame:
     def covers(self, sides: tuple[Ellipsoid, Ellipsoid]) -> tuple[Covered, Covered]:
         """Both sides, scaled, in their leading directions."""
         return (
-            Covered.by(sides[0], 1 / self.base, self.order, self.vectors[0]),
-            Covered.by(sides[1], self.base, self.order, self.vectors[1]),
+            Covered.by(sides[0], 1 / self.base, self.order, self.vectors[0], self.beyond[0]),
+            Covered.by(sides[1], self.base, self.order, self.vectors[1], self.beyond[1]),
         )
 
 
@@ -76,5 +78,12 @@ def frame_at(
         order,
         (tops[0], tops[1]),
         (spectra[0][1][:, -seen:], spectra[1][1][:, -seen:]),
+        (_beyond(spectra[0][0], seen), _beyond(spectra[1][0], seen)),
         (rows[0][:, -span:], rows[1][:, -span:]),
     )
+
+
+def _beyond(values: NDArray[np.float64], seen: int) -> float | None:
+    """A little more than the largest of the ascending eigenvalues but `seen`, if there are any."""
+    rest = values[:-seen]
+    return float(rest[-1]) * _MARGIN if len(rest) and rest[-1] > 0 else None

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from dispersion.ellipsoid import Ellipsoid
 
-_STARTS, _SMOOTHINGS = 24, 8
-_STEPS, _KEPT, _LATER_STEPS = 6, 6, 20
+_STARTS, _SMOOTHINGS = 32, 8
+_STEPS, _KEPT, _LATER_STEPS = 6, 6, 48
+_PATIENCE, _WORTHWHILE = 4, 1 + 2e-5  # ascent that gains less in so many steps is over
 _MOMENTUM = 0.8
 _TINY = 1e-30
 
@@ -76,19 +77,23 @@ def _climbed(
     starts = [_normalised(g, u) for g, u in zip(grams, points, strict=True)]
     u, x = ([pair[i] for pair in starts] for i in (0, 1))
     sizes = [_sizes(image) for image in x]
-    momentum = 0.0
+    momentum, reached = 0.0, [0.0]
     for _ in range(steps):
         for mine, other in ((0, 1), (1, 0)):
             weight = sizes[other] / np.maximum(sizes[mine], _TINY)
             value = (sizes[0] * sizes[1]).sum(axis=0)
-            if mine == 0 and float(value.max()) > enough:
-                return u, value
+            if mine == 0:
+                reached.append(float(value.max()))
+                if reached[-1] > enough:
+                    return u, value
             step = np.concatenate([weight, weight]) * x[mine]
             step *= (1 + momentum) / np.maximum(value, _TINY)
             step -= momentum * u[mine]
             u[mine], x[mine] = _normalised(grams[mine], step)
             sizes[mine] = _sizes(x[mine])
         momentum = _MOMENTUM
+        if len(reached) > _PATIENCE and reached[-1] <= _WORTHWHILE * reached[-1 - _PATIENCE]:
+            break
     return u, (sizes[0] * sizes[1]).sum(axis=0)
 
 

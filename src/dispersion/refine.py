@@ -58,6 +58,7 @@ _CHEAP = 64  # leading directions up to which all NODES are spent
 _PARENTS = 8  # cells cut at a time
 _WEDGES = 7  # and into how many each
 _LAST = 4  # cells left that are cut even past the number allowed
+_NEARLY = 1 + 2.0**-14  # times the goal: near enough, after all roundings
 _TINIEST = 2.0**-100  # scales that change by more than this are not used
 _NARROWEST, _WIDEST = math.radians(4), math.radians(26)
 
@@ -101,11 +102,8 @@ def rotated_norm(
             if frame is None:
                 return plain
             tree = _Tree(frame, goal / frame.value)
-            tuned = frame.scales(tree.root.logs)
-        usable = bool(np.all((tuned > _TINIEST * scales) & (tuned < scales / _TINIEST)))
-        if usable and tree.root.value <= tree.goal:
-            plain = min(plain, plain_norm(queries, keys, tuned))
-            usable = False
+        if tree.root.value <= tree.goal:
+            plain = min(plain, _tuned(sides, frame, tree.root))
         if plain <= goal:
             return plain
         with np.errstate(all="ignore"):
@@ -113,9 +111,10 @@ def rotated_norm(
             seen = frame.vectors[0].shape[1]
             cells = tree.grow(int(NODES * min(1.0, (_CHEAP / seen) ** 2)))
             found = certified(*frame.covers(sides), cells, goal)
-        if usable and found > tree.root.value * frame.value:
+            best = tree.uncut() if found > goal * _NEARLY else None
+        if best and found > best.value * frame.value:
             # What the leading directions miss cost more than the cells gained.
-            plain = min(plain, plain_norm(queries, keys, tuned))
+            plain = min(plain, _tuned(sides, frame, best))
         return min(plain, found)
     except np.linalg.LinAlgError:
         return plain
@@ -149,6 +148,14 @@ def plain_norm(
     return first * keys.norm_upper(scales, top=tops[1]) * _UP
 
 
+def _tuned(sides: tuple[Ellipsoid, Ellipsoid], frame: Frame, node: _Node) -> float:
+    """The plain bound at a node's scales; infinite where they are far off."""
+    with np.errstate(all="ignore"):
+        scales = frame.scales(node.logs)
+    usable = np.all((scales > _TINIEST * frame.base) & (scales < frame.base / _TINIEST))
+    return plain_norm(*sides, scales) if usable else math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class _Node:
     """A cell in the frame and its solution."""
@@ -166,7 +173,7 @@ class _Tree:
 
     def __init__(self, frame: Frame, goal: float) -> None:
         self.frame, self.goal = frame, goal
-        whole = _Node(
+        self._whole = _Node(
             1.0,
             ((), ()),
             np.zeros(frame.rows[0].shape[0] // 2),
@@ -174,7 +181,11 @@ class _Tree:
             np.ones(2),
             np.zeros((2, 0, 0)),
         )
-        self.root = self._solved([whole], enough=0.0)[0]
+        self.root = self._solved([self._whole], goal, sort_only=True)[0]
+
+    def uncut(self) -> _Node:
+        """The head as a whole, solved to the end."""
+        return self._solved([self._whole], enough=0.0)[0]
 
     def grow(self, nodes: int) -> list[Cell]:
         """Cells that cover both sides."""
