@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _STARTS, _SMOOTHINGS = 32, 8
 _STEPS, _KEPT, _LATER_STEPS = 6, 6, 48
 _PATIENCE, _WORTHWHILE = 4, 1 + 2e-5  # ascent that gains less in so many steps is over
-_MOMENTUM = 0.8
-_TINY = 1e-30
+_MOMENTUM = np.float32(0.8)
+_TINY = np.float32(1e-30)
 
 
 def largest_logit(
@@ -53,17 +53,17 @@ def largest_logit(
     rng = np.random.default_rng(0)
     points = []
     for gram in grams:
-        point = rng.standard_normal((len(gram), _STARTS), dtype=np.float32)
+        point = rng.standard_normal((len(gram), _STARTS), dtype=np.float32).T
         # Random starts, smoothed towards the long axes.
         for _ in range(_SMOOTHINGS):
-            point = gram @ point
-            point /= max(float(np.abs(point).max()), _TINY)
+            point = point @ gram
+            point /= max(np.abs(point).max(), _TINY)
         points.append(point)
     enough /= unit
     points, values = _climbed(grams, points, _STEPS, enough)
     if float(values.max()) <= enough:
         best = np.argsort(-values)[:_KEPT]
-        _, values = _climbed(grams, [p[:, best] for p in points], _LATER_STEPS, enough)
+        _, values = _climbed(grams, [p[best] for p in points], _LATER_STEPS, enough)
     return float(values.max()) * unit
 
 
@@ -73,39 +73,45 @@ def _climbed(
     steps: int,
     enough: float,
 ) -> tuple[list[NDArray[np.float32]], NDArray[np.float32]]:
-    """The u of both sides after ascent, shape (head_dim, starts), and the values reached."""
+    """The u of both sides after ascent, shape (starts, head_dim), and the values reached."""
     starts = [_normalised(g, u) for g, u in zip(grams, points, strict=True)]
     u, x = ([pair[i] for pair in starts] for i in (0, 1))
     sizes = [_sizes(image) for image in x]
-    momentum, reached = 0.0, [0.0]
+    half = len(grams[0]) // 2
+    value = np.vecdot(*sizes)
+    momentum, reached = np.float32(0), [0.0]
     for _ in range(steps):
         for mine, other in ((0, 1), (1, 0)):
             weight = sizes[other] / np.maximum(sizes[mine], _TINY)
-            value = (sizes[0] * sizes[1]).sum(axis=0)
-            if mine == 0:
-                reached.append(float(value.max()))
-                if reached[-1] > enough:
-                    return u, value
-            step = np.concatenate([weight, weight]) * x[mine]
-            step *= (1 + momentum) / np.maximum(value, _TINY)
+            weight *= ((1 + momentum) / np.maximum(value, _TINY))[:, None]
+            step = x[mine].copy()
+            step.reshape(-1, 2, half)[:] *= weight[:, None]
             step -= momentum * u[mine]
             u[mine], x[mine] = _normalised(grams[mine], step)
             sizes[mine] = _sizes(x[mine])
+            value = np.vecdot(*sizes)
         momentum = _MOMENTUM
-        if len(reached) > _PATIENCE and reached[-1] <= _WORTHWHILE * reached[-1 - _PATIENCE]:
+        reached.append(float(value.max()))
+        settled = len(reached) > _PATIENCE
+        if settled and reached[-1] <= _WORTHWHILE * reached[-1 - _PATIENCE]:
             break
-    return u, (sizes[0] * sizes[1]).sum(axis=0)
+        if reached[-1] > enough:
+            break
+    return u, value
 
 
 def _normalised(
     gram: NDArray[np.float32], u: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """U on the boundary, uᵀG u = 1, and its point G u."""
-    x = gram @ u
-    length = np.sqrt(np.maximum(np.einsum("ij,ij->j", u, x), _TINY))
-    return u / length, x / length
+    """U on the boundary, uᵀG u = 1, and its point G u, for each row."""
+    x = u @ gram
+    unit = 1 / np.sqrt(np.maximum(np.vecdot(u, x), _TINY))[:, None]
+    u = u * unit
+    x *= unit
+    return u, x
 
 
 def _sizes(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    half = len(image) // 2
-    return np.asarray(np.sqrt(image[:half] ** 2 + image[half:] ** 2))
+    half = image.shape[1] // 2
+    squares = image**2
+    return np.asarray(np.sqrt(squares[:, :half] + squares[:, half:]))
