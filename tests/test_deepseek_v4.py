@@ -80,6 +80,12 @@ def test_sinks_and_windows_are_those_of_the_file():
         found = [head for _, _, head in layer.heads()]
         np.testing.assert_array_equal([h.sink for h in found], sinks)
         assert all(isinstance(h, PickedHead) and h.window == 9 for h in found)
+        # Groups of tokens come on top of the window, but in the first layer of this one.
+        assert {h.most_seen for h in found} == {9 if layer.layer == 0 else None}
+        results = [check_head(h, [Target(40)]) for h in found]
+        said = "a query sees 9 keys or more: ceilings are those of 9 keys"
+        assert {r.window for r in results} == {h.most_seen for h in found}
+        assert all((said in r.notes) is (layer.layer > 0) for r in results)
     assert heads(changed(drop=("sliding_window",)))[0].window == 128
 
 

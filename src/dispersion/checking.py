@@ -125,7 +125,7 @@ def check_head(
         kv_head=place.kv_head,
         spread=Enclosure(_below(found.spread(longest), whole, "spread"), whole),
         paper_spread=bounds.with_spread(paper).apart_at(longest),
-        window=head.window,
+        window=head.most_seen,
         cap=_cap(head),
         largest_length=_largest_length(bounds, targets, spread, longest),
         results=tuple(answer(target) for target in targets),
@@ -257,9 +257,15 @@ def _cap(head: Head) -> str:
 
 
 def _position_notes(head: Head, longest: int) -> list[str]:
-    if head.growth is None and head.bias is None:
-        return []
-    return [f"positions act on the logits: the spread is that of contexts of {longest} tokens"]
+    notes = []
+    if head.most_seen is None and head.window is not None:
+        count = head.window
+        notes.append(f"a query sees {count} keys or more: ceilings are those of {count} keys")
+    if head.growth is not None or head.bias is not None:
+        notes.append(
+            f"positions act on the logits: the spread is that of contexts of {longest} tokens"
+        )
+    return notes
 
 
 def _unbounded(head: Head, targets: Sequence[Target], place: Place) -> HeadResult:
@@ -284,7 +290,7 @@ def _unbounded(head: Head, targets: Sequence[Target], place: Place) -> HeadResul
         kv_head=place.kv_head,
         spread=spread,
         paper_spread=upper,
-        window=head.window,
+        window=head.most_seen,
         cap=_cap(head),
         largest_length=_largest_length(bounds, targets, upper, 1),
         results=tuple(results),

@@ -262,6 +262,11 @@ class Head:
     def bounded(self) -> bool:
         return self.query is not None and self.key is not None
 
+    @property
+    def most_seen(self) -> int | None:
+        """How many keys a query sees at most, in a context of any length; None for all."""
+        return self.window
+
     def at(self, length: int) -> Head:
         """The head for the last query of a context of `length` tokens, its factor in the scale."""
         if self.growth is None:

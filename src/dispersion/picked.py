@@ -16,7 +16,18 @@ from dispersion.head import Head
 
 @dataclass(frozen=True, eq=False)
 class PickedHead(Head):
-    """A head each of whose queries sees at least min(length, `window`) keys, anywhere before it."""
+    """A head each of whose queries sees at least min(length, `window`) keys, anywhere before it.
+
+    Attributes:
+        more: whether it may see more than those.
+
+    """
+
+    more: bool = False
+
+    @property
+    def most_seen(self) -> int | None:
+        return None if self.more else self.window
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -25,10 +36,10 @@ class PickedHead(Head):
             raise ArgumentError(msg)
 
 
-def picked(head: Head, count: int) -> PickedHead:
-    """The head with `count` picked keys for each query; what inputs reach is forgotten.
+def picked(head: Head, count: int, *, more: bool = False) -> PickedHead:
+    """The head with `count` picked keys for each query, or `more`; what inputs reach is forgotten.
 
     Whether a context that attains something would see its own keys is the indexer's business.
     """
-    values = {f.name: getattr(head, f.name) for f in fields(head)}
-    return PickedHead(**values | {"window": count, "reach": None, "inner": None})
+    values = {f.name: getattr(head, f.name) for f in fields(Head)}
+    return PickedHead(**values | {"window": count, "reach": None, "inner": None, "more": more})

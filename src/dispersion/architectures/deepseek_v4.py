@@ -108,7 +108,7 @@ class SharedKey(Attention):
         )
         for head, sink in enumerate(read[self.sinks]):
             built = Head(query, key, self.scale, sink=float(sink))
-            yield head, 0, picked(built, self.window)
+            yield head, 0, picked(built, self.window, more=len(self.gains) > 1)
 
 
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
