@@ -341,9 +341,16 @@ class Real:
         # two of the hybrids put the token embedding beside the hidden state
         return getattr(self.sizes, "attention_hidden_size", None) or self.sizes.hidden_size
 
+    def rope_of(self, layer: int) -> Any | None:
+        """The rotary module of a layer's stack."""
+        listed = self.places.listed
+        if self.kind in (*TURNED, "t5gemma2") and listed[layer].module.startswith("decoder."):
+            return self.model.decoder.rotary_emb
+        return self.rope
+
     @property
     def rope(self) -> Any | None:
-        """The model's own rotary module."""
+        """The model's own rotary module, of the first stack where there are two."""
         if self.config.model_type == "esm":
             kind = self.config.position_embedding_type
             return self.model.rotary_embeddings if kind == "rotary" else None
@@ -589,16 +596,17 @@ class Real:
             return None
         if thetas and hasattr(self.model, "rotary_embs"):
             return self._based(thetas[layer], positions)
-        kinds = getattr(self.rope, "layer_types", None)
+        rope = self.rope_of(layer)
+        kinds = getattr(rope, "layer_types", None)
         if self.sums:
             with self._precision():
-                return {kind: self.rope(dummy, positions, kind) for kind in kinds}
+                return {kind: rope(dummy, positions, kind) for kind in kinds}
         args = ()
         if kinds:
             listed = getattr(self.config, "layer_types", None)
             args = (listed[layer] if listed else self.attention(layer).layer_type,)
         with self._precision():
-            return self.rope(dummy, positions, *args)
+            return rope(dummy, positions, *args)
 
     def _places(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of patches as far down as to the right, by a 2π-th for each position."""
