@@ -45,7 +45,7 @@ class _Pace:
 
 
 # With the high decrement the estimate holds only roughly, which will do to sort cells.
-_CAREFUL, _HASTY = _Pace(2.5e-4, True, 4.0, 0.1), _Pace(1e-3, False, 20.0, 0.3)
+_CAREFUL, _HASTY = _Pace(2.5e-4, True, 4.0, 0.1), _Pace(1e-3, False, 40.0, 0.4)
 _STEPS = 40
 _USUAL, _LEAST = 0.25, 0.05  # multipliers to start from
 _HALVINGS = 12
