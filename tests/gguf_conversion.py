@@ -47,6 +47,7 @@ ARCHITECTURES = {
     "jamba": ARCH.JAMBA, "jina_embeddings_v3": ARCH.JINA_BERT_V3, "llada": ARCH.LLADA,
     "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
+    "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
@@ -64,6 +65,7 @@ PREFIXES = {
         ("Dream", "bailing_moe", "deepseek", "internlm2", "minicpm", "xverse"), "model."
     ),
 }
+LATENT = (ARCH.DEEPSEEK2, ARCH.KIMI_LINEAR, ARCH.MISTRAL4)
 TAKEN_APART = {ARCH.INTERNLM2: "wqkv", ARCH.BAILINGMOE: "query_key_value"}
 NEMOTRON_H = (ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE)
 WITH_EXPERTS = {
@@ -114,6 +116,8 @@ VARIANTS = {  # by name: the folder, and changes of its config
     # Files from before kv_b_proj was split.
     "deepseek_v2 whole": ("deepseek_v2", {"whole": True}),
     "deepseek_v3__yarn whole": ("deepseek_v3__yarn", {"whole": True}),
+    # Of which only files of a converter for another dialect say that the temperature grows.
+    "mistral4 tempered": ("mistral4", {"tempered": True}),
     "gemma3_text encoder": (
         "gemma3_text",
         {
@@ -170,7 +174,7 @@ class Model:
             self.config.setdefault("seq_length", self.width)
         attention = self.config.get("attn_config", {})
         self.keys = attention.get("kv_n_heads") or self.keys
-        self.split = self.arch is ARCH.DEEPSEEK2 and not self.config.get("whole")
+        self.split = self.arch in LATENT and not self.config.get("whole")
         if self.split:
             self.keys = 1
         self.head_dim = self.first("head_dim", "d_kv") or self.width // self.heads
@@ -238,6 +242,10 @@ def in_file(name):
 
 def modified(model, name, values):
     """What `modify_tensors` of the converter makes of a tensor."""
+    if model.arch is ARCH.KIMI_LINEAR and "conv1d" in name:
+        return values.reshape(1, values.shape[0], 1, values.shape[-1])
+    if model.arch is ARCH.KIMI_LINEAR and name.endswith("A_log"):
+        return -np.exp(values)
     if "conv1d" in name or ".conv.conv." in name:
         return values.squeeze()
     if model.arch is ARCH.FALCON_H1:
@@ -362,6 +370,7 @@ def settings(model, writer):
             "max_seq_len",
             "seq_length",
             "max_sequence_length",
+            "model_max_length",
         )
     )
     if arch is ARCH.FALCON:
@@ -371,7 +380,9 @@ def settings(model, writer):
     )
     writer.add_embedding_length(model.width)
     writer.add_head_count(model.heads)
-    if arch in (ARCH.JAMBA, *NEMOTRON_H):
+    if arch is ARCH.KIMI_LINEAR:
+        writer.add_head_count_kv([int(t == "full_attention") for t in config["layer_types"]])
+    elif arch in (ARCH.JAMBA, *NEMOTRON_H):
         writer.add_head_count_kv([model.keys if a else 0 for a in attending(config)])
     elif arch in MIXED:
         attends = [t == "full_attention" for t in config["layer_types"]]
@@ -383,14 +394,19 @@ def settings(model, writer):
         writer.add_sliding_window_pattern(slides)
     elif arch is not ARCH.GEMMA4:
         writer.add_head_count_kv(model.keys)
-    if arch is ARCH.DEEPSEEK2:
-        latent_settings(config, writer)
+    if arch in LATENT:
+        latent_settings(model, writer)
+    elif arch is ARCH.MINICPM3:  # of values nothing is said
+        writer.add_q_lora_rank(config["q_lora_rank"])
+        writer.add_kv_lora_rank(config["kv_lora_rank"])
+        writer.add_key_length(config["qk_nope_head_dim"] + config["qk_rope_head_dim"])
+        writer.add_rope_dimension_count(config["qk_rope_head_dim"])
     elif arch is ARCH.GEMMA4:
         gemma4_settings(model, writer)
     elif model.first("head_dim", "d_kv") is not None and arch not in (*GRANITES, ARCH.CHATGLM):
         writer.add_key_length(model.head_dim)
         writer.add_value_length(model.head_dim)
-    if model.theta is not None and arch not in (ARCH.FALCON, ARCH.PHI2):
+    if model.theta is not None and arch not in (ARCH.FALCON, ARCH.PHI2, ARCH.MINICPM3):
         writer.add_rope_freq_base(1e4 if arch is ARCH.CHATGLM else model.theta)
     eps = (
         config["layer_norm_epsilon"]
@@ -472,6 +488,9 @@ def settings(model, writer):
                 writer.add_rope_scaling_finetuned(config["position_embedding_type"] == "rope")
         case ARCH.MINICPM:
             writer.add_embedding_scale(config["scale_emb"])
+        case ARCH.MISTRAL4 if config.get("tempered"):
+            writer.add_attn_temperature_scale(model.rope["llama_4_scaling_beta"])
+            writer.add_attn_temperature_length(model.rope["original_max_position_embeddings"])
         case ARCH.MISTRAL3:
             writer.add_rope_scaling_yarn_log_mul(model.rope["mscale_all_dim"])
             writer.add_attn_temperature_scale(model.rope["llama_4_scaling_beta"])
@@ -498,8 +517,9 @@ def settings(model, writer):
             writer.add_sliding_window(config.get("sliding_window") or 0)
 
 
-def latent_settings(config, writer):
+def latent_settings(model, writer):
     """Sizes of latents; of the one key head that is left of them where kv_b_proj is split."""
+    config = model.config
     still, turned = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
     rank, values = config["kv_lora_rank"], config["v_head_dim"]
     writer.add_kv_lora_rank(rank)
@@ -511,7 +531,8 @@ def latent_settings(config, writer):
         writer.add_value_length(values)
         return
     writer.add_key_length(rank + turned)
-    writer.add_value_length(rank)
+    if model.arch is not ARCH.KIMI_LINEAR:
+        writer.add_value_length(rank)
     writer.add_key_length_mla(still + turned)
     writer.add_value_length_mla(values)
 
@@ -531,14 +552,14 @@ def rope_settings(model, writer):
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
         if rope.get("beta_slow") is not None:
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
-        if arch is ARCH.DEEPSEEK2:
+        if arch in (ARCH.DEEPSEEK2, ARCH.MISTRAL4):
             writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
     local = model.local.get("rope_theta") or model.config.get("rope_local_base_freq")
     if local is not None:
         writer.add_rope_freq_base_swa(local)
     share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
     share = share or model.config.get("partial_rotary_factor")
-    if arch is ARCH.GEMMA4:
+    if arch in (ARCH.GEMMA4, ARCH.MISTRAL4):
         return
     if share is None and arch in HALF:
         share = 0.5
@@ -572,6 +593,8 @@ def pieces(model):
         if (fused := TAKEN_APART.get(model.arch)) and f".{fused}." in name:
             yield from taken_apart(model, name, values, fused)
             continue
+        if model.arch is ARCH.MINICPM3 and name.endswith("kv_b_proj.weight"):
+            values = of_full_values(model, values)
         if not (model.split and name.endswith("kv_b_proj.weight")):
             yield name, values
             continue
@@ -584,6 +607,14 @@ def pieces(model):
             others = {n: v for _, n, v in sides}
             three = [values, *(others[name.replace("q_proj", f"{o}_proj")] for o in "kv")]
             yield name.replace("q_proj", "qkv_proj"), np.concatenate(three)
+
+
+def of_full_values(model, values):
+    """A kv_b_proj with as many rows of values as the program takes a head to have."""
+    still, share = model.config["qk_nope_head_dim"], model.width // model.heads
+    heads = values.reshape(model.heads, -1, values.shape[-1])
+    more = np.ones((model.heads, still + share - heads.shape[1], values.shape[-1]), np.float32)
+    return np.concatenate([heads, more], axis=1).reshape(-1, values.shape[-1])
 
 
 def taken_apart(model, name, values, fused):

@@ -3,6 +3,7 @@
 import dataclasses
 import tempfile
 import tracemalloc
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from dispersion.cli import main
 from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
 from gguf_conversion import (
     DATA,
+    LATENT,
     LOST,
     Model,
     golden,
@@ -65,6 +67,17 @@ T5 = {"relative_attention_max_distance": 128}
 def ministral(config):
     """The rate of the temperature is a float32 in the file."""
     return rope(llama_4_scaling_beta=float(np.float32(0.2)))(config)
+
+
+def tempered(config):
+    """The rate of the temperature is a float32 in the file."""
+    return rope(llama_4_scaling_beta=float(np.float32(0.2)))(config)
+
+
+def untempered(config):
+    """Mistral 4 where the file says of no temperature: DeepSeek V3's attention."""
+    change = rope(llama_4_scaling_beta=None, partial_rotary_factor=None)
+    return change(config) | {"model_type": "deepseek_v3"}
 
 
 def one_mscale(config):
@@ -119,6 +132,8 @@ DROPPED = {
     "nemotron_h_moe": {}, "qwen__no_logn": {}, "xverse": {},
     "jina_embeddings_v3": {}, "nomic_bert": {}, "nomic_bert moe": {},
     "deepseek_v2": {}, "deepseek_v2 whole": {}, "deepseek_v3": {},
+    "kimi_linear": {}, "minicpm3": rope(rope_theta=1e4), "mistral4": untempered,
+    "mistral4 tempered": tempered,
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
 MOE = ("bailing_moe", "hunyuan_v1_moe", "lfm2_moe")  # files of these have experts alone
@@ -144,6 +159,10 @@ def reference(name, model):
             config[key] = float(np.float32(config[key]))
     if name == "phi3__longrope":
         config |= rope(attention_factor=longrope_factor(model))(config)
+    if model.arch in (*LATENT, gguf.MODEL_ARCH.MINICPM3):
+        # llama.cpp normalises latents with the ε of the input's norm.
+        config["latent_norm_eps"] = float(np.float32(config["rms_norm_eps"]))
+        return plan(replace(from_arrays(arrays, config), format="gguf"))
     return plan(from_arrays(arrays, config))
 
 
@@ -195,6 +214,16 @@ def same_rotary(got, want):
         )
 
 
+def same_coupling(got, want):
+    if want is None:
+        assert got is None
+        return
+    same_ball(got.plain, want.plain)
+    same_ball(got.states.latent, want.states.latent)
+    same_ball(got.states.turned, want.states.turned)
+    assert got.states.eps == want.states.eps
+
+
 def same_heads(found, expected):
     assert not found.refused
     assert [layer.layer for layer in found.layers] == [layer.layer for layer in expected.layers]
@@ -217,6 +246,7 @@ def same_heads(found, expected):
                 assert getattr(got, fact) == getattr(want, fact)
             assert (got.bias, got.growth) == (want.bias, want.growth)
             assert (got.inner is None) == (want.inner is None)
+            same_coupling(got.coupled, want.coupled)
             count += 1
     assert count
 
@@ -361,6 +391,7 @@ def changed(tmp_path, name, change=(), tensors=()):
 
 
 ONES = np.ones(4, np.float32)
+FACTORS_BY_LENGTH = ("rope_factors_long.weight", "rope_factors_short.weight")
 PATTERN = "attention.sliding_window_pattern"
 SECTIONS = "rope.dimension_sections"
 REFUSED = [
@@ -457,6 +488,16 @@ REFUSED = [
     ("ministral3", {"rope.scaling.yarn_log_multiplier": None}, {}, "only 1 is read beside yarn"),
     ("ministral3", {"rope.scaling.type": "none"}, {}, "without the yarn scaling"),
     ("ministral3", {"attention.temperature_length": 64}, {}, "attention.temperature_length"),
+    ("kimi_linear", {}, {"blk.1.attn_kv_b.weight": np.ones((27, 10))}, "in another order than"),
+    ("kimi_linear", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("kimi_linear", {"attention.temperature_scale": 0.1}, {}, "attention.temperature_scale"),
+    ("kimi_linear", {"rope.dimension_count": 10}, {}, "less than the head's 10"),
+    ("minicpm3", {"attention.key_length_mla": 10}, {}, "attention.key_length_mla"),
+    ("minicpm3", {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, {}, "yarn"),
+    ("minicpm3", {}, {"rope_factors_long.weight": ONES[:2]}, "short and long ones together"),
+    ("minicpm3", {}, dict.fromkeys(FACTORS_BY_LENGTH, ONES), "must hold 2 numbers each"),
+    ("mistral4", {"attention.temperature_scale": 0.1}, {}, "by the original length of yarn, 16"),
+    ("mistral4", {"rope.scaling.yarn_log_multiplier": None}, {}, "yarn_log_multiplier"),
     ("t5", {"attention.scale": 8**-0.5}, {}, "logits of this architecture have none"),
     ("t5__decoder", {}, {"dec.blk.1.attn_rel_b.weight": np.ones((8, 2))}, "biases of their own"),
     ("t5", {}, {"enc.blk.1.attn_rel_b.weight": np.ones((8, 3))}, "biases of their own"),
@@ -654,6 +695,33 @@ def test_gemma3n_reads_keys_of_earlier_layers_from_the_21st_on(tmp_path):
     refused(UnsupportedError, "15 of 35 layers read keys", open_checkpoint, path)
 
 
+def test_divisors_of_minicpm3_are_as_many_as_the_pairs_that_turn(tmp_path):
+    values = {"rope_factors_long.weight": [1.0, 2.0], "rope_factors_short.weight": [1.0, 1.5]}
+    held = {name: np.array(value, np.float32) for name, value in values.items()}
+    found = plan(open_checkpoint(changed(tmp_path, "minicpm3", {}, held)))
+    rotary = next(found.layers[0].heads())[2].rotary
+    np.testing.assert_allclose(rotary.frequencies_at(256), [1, 1e-2 / 1.5], rtol=1e-12)
+    np.testing.assert_allclose(rotary.frequencies_at(257), [1, 1e-2 / 2], rtol=1e-12)
+    np.testing.assert_array_equal(rotary.pairs, [[6, 8], [7, 9]])
+
+
+SIZES = [
+    ("attention.kv_lora_rank", 9, "kv_b_proj|kv_a"),
+    ("attention.key_length", 12, "q_b_proj|kv_b_proj"),
+    ("attention.q_lora_rank", 9, "q_b_proj|q_a"),
+    ("attention.head_count", 2, "q_b_proj|kv_b_proj"),
+    ("attention.value_length", 5, "kv_b_proj"),
+    ("rope.dimension_count", 2, "kv_b_proj|kv_a"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "tensor"), SIZES)
+def test_sizes_of_latents_that_no_tensor_has_are_refused(tmp_path, key, value, tensor):
+    path = changed(tmp_path, "minicpm3", {key: value})
+    with pytest.raises(CheckpointError, match=tensor):
+        plan(open_checkpoint(path))
+
+
 def test_mistral3_without_a_temperature_is_llamas_attention(tmp_path):
     change = {"attention.temperature_scale": None, "rope.scaling.type": "none"}
     found = open_checkpoint(changed(tmp_path, "ministral3", change)).config
@@ -664,7 +732,7 @@ def test_mistral3_without_a_temperature_is_llamas_attention(tmp_path):
 @pytest.mark.parametrize(
     "value", [3, "x", [0, 0], [1], [], [-1, 1], [True, False], [0.0, 1.0], None, ["a", "b"]]
 )
-@pytest.mark.parametrize("name", ["lfm2", "granitemoehybrid"])
+@pytest.mark.parametrize("name", ["lfm2", "granitemoehybrid", "kimi_linear"])
 def test_key_heads_of_a_mixed_model_are_a_list(tmp_path, name, value):
     value = b"\x09\0\0\0\x04\0\0\0" + bytes(8) if value == [] else value
     if value == [-1, 1]:
@@ -716,11 +784,20 @@ ABSURD = [
     ("attention.max_alibi_bias", float("nan")),
     ("attention.clamp_kqv", -1.0),
     ("attention.clamp_kqv", "x"),
+    ("attention.kv_lora_rank", None),
+    ("attention.kv_lora_rank", "x"),
+    ("attention.kv_lora_rank", 2**31 - 1),
+    ("attention.q_lora_rank", 0),
+    ("attention.q_lora_rank", 3),
+    ("attention.key_length_mla", 1e9),
+    ("attention.value_length_mla", 2**31 - 1),
+    ("rope.dimension_count", 3),
 ]
 FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3__longrope"]
 FAMILIES += ["gemma4_text", "gemma3n_text", "llama4_text", "ministral3", "t5__decoder"]
 FAMILIES += ["glm fused", "gemma3_text encoder"]
 FAMILIES += ["mpt", "dbrx", "cohere2", "glm4_moe", "lfm2", "qwen3_5_text", "exaone4__no_window"]
+FAMILIES += ["kimi_linear", "minicpm3", "mistral4 tempered"]
 FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from checkpoints import gguf_bytes, gguf_metadata, refused
 from dispersion.architectures import plan
-from dispersion.checkpoint import open_checkpoint
+from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.errors import CheckpointError, UnsupportedError
 from gguf_conversion import golden, write
 
@@ -102,13 +102,22 @@ def test_parts_of_other_sizes_than_the_metadata_says_are_refused(tmp_path, size)
     refused(CheckpointError, "kv_b_proj", lambda: plan(opened(tmp_path, held=held)))
 
 
-YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
+YARN = {
+    "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 16,
+}  # fmt: skip
+MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+TEMPERATURE, LENGTH = "attention.temperature_scale", "attention.temperature_length"
 REFUSED = {
-    "another epsilon": ({"attention.layer_norm_rms_epsilon": 1e-5}, "read with 1e-06 only"),
     "yarn without its factor": (YARN, "yarn_log_multiplier"),
     "linear scaling": ({"rope.scaling.factor": 4.0}, "scales RoPE by linear"),
     "nothing that rests": ({"rope.dimension_count": STILL + TURNED}, "less than the head's 40"),
-    "a growing temperature": ({"attention.temperature_scale": 0.1}, "temperature_scale"),
+    "a temperature without yarn": ({TEMPERATURE: 0.1, LENGTH: 64}, "without the yarn scaling"),
+    "a temperature of no length": (YARN | {MULTIPLIER: 0.1, TEMPERATURE: 0.1}, "original length"),
+    "one of another length": (
+        YARN | {MULTIPLIER: 0.1, TEMPERATURE: 0.1, LENGTH: 32},
+        "by the original length of yarn, 16",
+    ),
     "an indexer": ({"attention.indexer.head_count": 2}, "indexer.head_count"),
     "draft layers": ({"nextn_predict_layers": 1}, "nextn_predict_layers"),
 }
@@ -133,6 +142,31 @@ def test_yarn_has_the_factor_of_the_file(tmp_path):
     found = opened(tmp_path, metadata(**YARN, **{"rope.scaling.yarn_log_multiplier": multiplier}))
     scaling = found.config["rope_scaling"]
     assert scaling["mscale"] == scaling["mscale_all_dim"] == pytest.approx(0.707, rel=2.0**-22)
+
+
+def first_head(found):
+    return next(plan(found).layers[0].heads())[2]
+
+
+def test_latents_are_normalised_with_the_epsilon_of_the_inputs_norm(tmp_path):
+    """As llama.cpp does; the models' own code has 1e-6 there whatever their config says."""
+    found = opened(tmp_path, metadata(**{"attention.layer_norm_rms_epsilon": 1e-5}))
+    assert first_head(found).coupled.states.eps == float(np.float32(1e-5))
+    stated = {**found.config, "latent_norm_eps": 1e-5}
+    arrays = from_arrays({name: found.read(name) for name in found.names}, stated)
+    assert first_head(arrays).coupled.states.eps == 1e-6  # a key that no config.json has
+
+
+def test_a_temperature_grows_as_the_file_says(tmp_path):
+    stated = YARN | {MULTIPLIER: 0.1, TEMPERATURE: 0.25, LENGTH: 16}
+    growth = first_head(opened(tmp_path, metadata(**stated))).growth
+    assert (growth.rate, growth.period) == (0.25, 16)
+
+
+@pytest.mark.parametrize("value", ["x", -0.25, float("nan"), True])
+def test_a_temperature_that_is_none_is_refused(tmp_path, value):
+    stated = YARN | {MULTIPLIER: 0.1, TEMPERATURE: value, LENGTH: 16}
+    refused(CheckpointError, "temperature_scale", opened, tmp_path, metadata(**stated))
 
 
 def test_rows_of_a_converted_checkpoint_are_those_of_the_original(tmp_path):

@@ -88,12 +88,12 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": (
-            max(meta.counts("attention.head_count_kv", layers))
+            # New files of latent attention store one key head, whose keys are the latents.
+            heads
+            if architecture.latent or architecture.by_layer
+            else max(meta.counts("attention.head_count_kv", layers))
             if architecture.mixed
             else meta.integer("attention.head_count_kv", heads)
-            # New files of latent attention store one key head, whose keys are the latents.
-            if not architecture.latent and not architecture.by_layer
-            else heads
         ),
         "head_dim": head_dim,
         "rope_theta": meta.real("rope.freq_base", 10000.0),

@@ -121,6 +121,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "jina_embeddings_v3", settings.two_sided, older.JINA_BERT, eps=LAYER,
         scalings=("none", "linear"), head_is_share=True,
     ),
+    "kimi-linear": Architecture(
+        "kimi_linear", latent.kimi_linear, names.KIMI_LINEAR, reads=latent.READS[:4],
+        scalings=("none",), latent=True, mixed=True,
+    ),
     "lfm2": Architecture("lfm2", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "lfm2moe": Architecture("lfm2_moe", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "llada": Architecture("eurobert", settings.two_sided, rows="pairs"),
@@ -138,11 +142,20 @@ ARCHITECTURES: dict[str, Architecture] = {
         "minicpm", settings.minicpm, rows="pairs", scalings=("none", "linear", "longrope"),
         factors=("rope_factors_long", "rope_factors_short"),
     ),
+    "minicpm3": Architecture(
+        "minicpm3", latent.minicpm3, names.LATENT, reads=latent.READS[:2],
+        scalings=("none", "longrope"), factors=("rope_factors_long", "rope_factors_short"),
+        latent=True,
+    ),
     "minimax-m2": Architecture("minimax_m2", partial=True),
     "mistral3": Architecture(
         "ministral3", settings.mistral3, rows="pairs",
         reads=("attention.temperature_scale", "rope.scaling.yarn_log_multiplier"),
         scaled=settings.tempered,
+    ),
+    "mistral4": Architecture(
+        "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
+        scaled=latent.stretched, scalings=("none", "yarn"), latent=True,
     ),
     "modern-bert": Architecture(
         "modernbert", layers.modern_bert, older.MODERN_BERT,
@@ -227,16 +240,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     "xverse": Architecture("llama", settings.of_one_group, rows="pairs", scalings=("none",)),
 }  # fmt: skip
 # Architectures of models that are read from other files, and why not from these.
-_LATENTS = "llama.cpp normalises latents with another ε than the model"
 _SECTIONS = "in llama.cpp the slowest pairs do not turn with the positions of text"
 UNREAD: dict[str, str] = {
     "baichuan": "whether its heads turn or have ALiBi is told by the number of layers alone",
     "chameleon": "norms of its queries and keys lie in an order that is not read",
     "clip": "it holds towers for images without the text they go with",
     "gptj": "llama.cpp does not run it",
-    "kimi-linear": _LATENTS,
-    "minicpm3": _LATENTS,
-    "mistral4": "what such files say of the temperature of logits is not established",
     "orion": "which pairs turn depends on the version of llama.cpp",
     "phimoe": "llama.cpp computes another norm than the model has",
     "qwen3vl": _SECTIONS,

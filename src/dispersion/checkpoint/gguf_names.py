@@ -183,6 +183,18 @@ LATENT = replace(
         "attn_v_b": "self_attn.v_b_proj",
     },
 )
+KIMI_LINEAR = replace(
+    LATENT,
+    layer={
+        **LATENT.layer,
+        **{f"ssm_conv1d_{side}": f"self_attn.{side}_conv1d" for side in "qkv"},
+        **{f"ssm_{gate}": f"self_attn.{gate}_proj" for gate in ("f_a", "f_b", "g_a", "g_b")},
+        "ssm_a": "self_attn.A_log",
+        "ssm_beta": "self_attn.b_proj",
+        "ssm_dt": "self_attn.dt_proj",
+        "ssm_norm": "self_attn.o_norm",
+    },
+)
 MAMBA = {
     "ssm_a": "mamba.A_log",
     "ssm_d": "mamba.D",

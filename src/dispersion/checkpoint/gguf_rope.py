@@ -53,7 +53,8 @@ def rope_scaling(
         "rope.scaling.original_context_length", config["max_position_embeddings"]
     )
     if factors:
-        size = int(config["head_dim"] * config.get("partial_rotary_factor", 1.0)) // 2
+        whole = int(config["head_dim"] * config.get("partial_rotary_factor", 1.0))
+        size = config.get("qk_rope_head_dim", whole) // 2
         wanted = ({FREQS}, {LONG, SHORT})
         fitting = all(len(divisors) == size for divisors in factors.values())
         if not plain or set(factors) not in wanted or not fitting:
