@@ -48,11 +48,13 @@ ARCHITECTURES = {
     "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
     "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
+    "chameleon": ARCH.CHAMELEON, "phimoe": ARCH.PHIMOE,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
     ARCH.GRANITE_HYBRID, ARCH.MISTRAL3, ARCH.BAILINGMOE, ARCH.DEEPSEEK, ARCH.INTERNLM2,
     ARCH.LLADA, ARCH.MINICPM, ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE, ARCH.XVERSE,
+    ARCH.CHAMELEON,
 )  # fmt: skip
 HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
@@ -76,7 +78,7 @@ MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
 GEMMA3 = (ARCH.GEMMA3, ARCH.GEMMA_EMBEDDING)
 SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
-LOST += ("decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
+LOST += ("vqmodel", "decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
 LOST += ("e_score_correction_bias", "altup_projections", "altup_unembed", "vocab_")
 ROBERTA_OFFSET = 2
 MIMO_DRAFTS = 3
@@ -113,6 +115,7 @@ VARIANTS = {  # by name: the folder, and changes of its config
         },
     ),
     "ministral3": ("ministral3", {"rope_parameters": MINISTRAL}),
+    "phimoe": ("phimoe", {"sliding_window": None}),
     # Files from before kv_b_proj was split.
     "deepseek_v2 whole": ("deepseek_v2", {"whole": True}),
     "deepseek_v3__yarn whole": ("deepseek_v3__yarn", {"whole": True}),
@@ -252,6 +255,9 @@ def modified(model, name, values):
         return values * np.float32(falcon_factor(model.config, name))
     if model.arch is ARCH.BITNET and name.endswith("_proj.weight"):
         return ternary(values)
+    if model.arch is ARCH.CHAMELEON and re.search(r"[qk]_norm\.", name):
+        # The converter takes the first head's for all.
+        return np.tile(permute(values[0], 1), (len(values), 1))
     if model.arch in PERMUTED and name.endswith(("q_proj.weight", "q_proj.bias")):
         return permute(values, model.heads)
     if model.arch in PERMUTED and name.endswith(("k_proj.weight", "k_proj.bias")):
@@ -513,7 +519,9 @@ def settings(model, writer):
                 writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
         case ARCH.QWEN2VL:
             writer.add_rope_dimension_sections([1, 2, 1, 0])
-        case ARCH.PHI3:
+        case ARCH.CHAMELEON:
+            writer.add_swin_norm(config["swin_norm"])
+        case ARCH.PHI3 | ARCH.PHIMOE:
             writer.add_sliding_window(config.get("sliding_window") or 0)
 
 

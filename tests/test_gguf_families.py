@@ -1,6 +1,8 @@
 """Every family that GGUF files are read for, against its safetensors checkpoint."""
 
 import dataclasses
+import math
+import re
 import tempfile
 import tracemalloc
 from dataclasses import replace
@@ -80,6 +82,12 @@ def untempered(config):
     return change(config) | {"model_type": "deepseek_v3"}
 
 
+def first_heads_norm(tensor, values):
+    """Chameleon's converter takes the QK norms of the first head for those of all."""
+    found = re.search(r"[qk]_norm\.", tensor)
+    return np.tile(values[0], (len(values), 1)) if found else values
+
+
 def one_mscale(config):
     """Files hold one of DeepSeek's two factors; pairs are neighbours in all of them."""
     return rope(mscale=config[ROPE]["mscale_all_dim"])(config) | {"rope_interleave": True}
@@ -134,6 +142,7 @@ DROPPED = {
     "deepseek_v2": {}, "deepseek_v2 whole": {}, "deepseek_v3": {},
     "kimi_linear": {}, "minicpm3": rope(rope_theta=1e4), "mistral4": untempered,
     "mistral4 tempered": tempered,
+    "chameleon": {}, "chameleon__swin_norm": {}, "phimoe": {},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
 MOE = ("bailing_moe", "hunyuan_v1_moe", "lfm2_moe")  # files of these have experts alone
@@ -153,6 +162,8 @@ def reference(name, model):
             values = modified(model, tensor, values.astype(np.float32)).astype(float)
         if shifted(model, tensor):
             values = (values.astype(np.float32) + np.float32(1)).astype(float) - 1
+        if name.startswith("chameleon"):
+            values = first_heads_norm(tensor, values)
         arrays[tensor] = values
     for key in ("attention_multiplier", "embedding_multiplier"):
         if key in config:
@@ -162,6 +173,8 @@ def reference(name, model):
     if model.arch in (*LATENT, gguf.MODEL_ARCH.MINICPM3):
         # llama.cpp normalises latents with the ε of the input's norm.
         config["latent_norm_eps"] = float(np.float32(config["rms_norm_eps"]))
+        return plan(replace(from_arrays(arrays, config), format="gguf"))
+    if name == "phimoe":  # llama.cpp computes another norm
         return plan(replace(from_arrays(arrays, config), format="gguf"))
     return plan(from_arrays(arrays, config))
 
@@ -488,6 +501,12 @@ REFUSED = [
     ("ministral3", {"rope.scaling.yarn_log_multiplier": None}, {}, "only 1 is read beside yarn"),
     ("ministral3", {"rope.scaling.type": "none"}, {}, "without the yarn scaling"),
     ("ministral3", {"attention.temperature_length": 64}, {}, "attention.temperature_length"),
+    ("phimoe", {"attention.sliding_window": 6}, {}, "some programs apply and others ignore"),
+    ("phimoe", {}, {"rope_factors_long.weight": ONES}, "short and long ones together"),
+    ("phimoe", {}, {"blk.0.attn_qkv.weight": np.ones((64, 32))}, "attn_qkv"),
+    ("chameleon", {"attention.clamp_kqv": 2.0}, {}, "chameleon.attention.clamp_kqv"),
+    ("chameleon", {"attention.key_length": 4}, {}, "share embedding_length=32 among 4"),
+    ("qwen3", {"swin_norm": True}, {}, "qwen3.swin_norm"),
     ("kimi_linear", {}, {"blk.1.attn_kv_b.weight": np.ones((27, 10))}, "in another order than"),
     ("kimi_linear", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
     ("kimi_linear", {"attention.temperature_scale": 0.1}, {}, "attention.temperature_scale"),
@@ -705,6 +724,61 @@ def test_divisors_of_minicpm3_are_as_many_as_the_pairs_that_turn(tmp_path):
     np.testing.assert_array_equal(rotary.pairs, [[6, 8], [7, 9]])
 
 
+def test_phi_moe_is_what_llama_cpp_computes(tmp_path):
+    """An RMSNorm with a bias, where the model's own code centres states."""
+    model = golden("phimoe")
+    write(model, tmp_path / "m.gguf")
+    found = open_checkpoint(tmp_path / "m.gguf")
+    head = next(plan(found).layers[0].heads())[2]
+    layer = "model.layers.0."
+    weight, gain, bias = (
+        to_float64(found.read(layer + name), tensor=name)
+        for name in ("self_attn.q_proj.weight", "input_layernorm.weight", "input_layernorm.bias")
+    )
+    assert not head.reach.centred
+    np.testing.assert_allclose(head.query.matrix, weight[:8] * gain, rtol=2.0**-50)
+    np.testing.assert_allclose(head.query.offset, weight[:8] @ bias, atol=2.0**-45)
+    assert head.query.radius.lower <= math.sqrt(32) <= head.query.radius.upper
+
+
+def test_phi_moe_has_the_factors_of_its_file(tmp_path):
+    held = dict.fromkeys(FACTORS_BY_LENGTH, np.array([1, 1, 2, 4], np.float32))
+    stated = {"rope.scaling.attn_factor": 1.25, "rope.scaling.original_context_length": 64}
+    found = plan(open_checkpoint(changed(tmp_path, "phimoe", stated, held)))
+    rotary = next(found.layers[0].heads())[2].rotary
+    plain = 5e3 ** (-np.arange(4) / 4)
+    np.testing.assert_allclose(rotary.frequencies_at(64), plain / [1, 1, 2, 4], rtol=1e-12)
+    assert rotary.attention_factor.lower <= 1.25 <= rotary.attention_factor.upper
+
+
+NOT_BY_HEAD = [np.ones(8), np.ones((2, 8)), np.ones((4, 4)), np.ones((4, 8, 1))]
+
+
+@pytest.mark.parametrize("values", NOT_BY_HEAD, ids=lambda v: str(v.shape))
+@pytest.mark.parametrize("part", ["weight", "bias"])
+def test_norms_of_chameleon_must_be_by_head(tmp_path, values, part):
+    path = changed(tmp_path, "chameleon", {}, {f"blk.0.attn_q_norm.{part}": values})
+    refused(CheckpointError, "q_norm", lambda: plan(open_checkpoint(path)))
+    found = open_checkpoint(path)
+    name = f"model.layers.0.self_attn.q_norm.{part}"
+    refused(CheckpointError, "must have shape (4, 8)", found.read, name)
+
+
+def test_rows_of_norms_by_head_can_be_read_alone(tmp_path):
+    write(golden("chameleon"), tmp_path / "m.gguf")
+    found = open_checkpoint(tmp_path / "m.gguf")
+    name = "model.layers.1.self_attn.k_norm.bias"
+    whole = found.read(name)
+    np.testing.assert_array_equal(whole[0], golden("chameleon").source.read(name)[0])
+    for rows in (slice(0, 0), slice(1, 2), slice(0, 2)):
+        np.testing.assert_array_equal(found.read(name, rows), whole[rows])
+
+
+def test_chameleon_must_say_where_its_norm_stands(tmp_path):
+    path = changed(tmp_path, "chameleon", {"swin_norm": None})
+    refused(CheckpointError, "chameleon.swin_norm must be true or false", open_checkpoint, path)
+
+
 SIZES = [
     ("attention.kv_lora_rank", 9, "kv_b_proj|kv_a"),
     ("attention.key_length", 12, "q_b_proj|kv_b_proj"),
@@ -784,6 +858,8 @@ ABSURD = [
     ("attention.max_alibi_bias", float("nan")),
     ("attention.clamp_kqv", -1.0),
     ("attention.clamp_kqv", "x"),
+    ("swin_norm", None),
+    ("swin_norm", "x"),
     ("attention.kv_lora_rank", None),
     ("attention.kv_lora_rank", "x"),
     ("attention.kv_lora_rank", 2**31 - 1),
@@ -797,7 +873,7 @@ FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3
 FAMILIES += ["gemma4_text", "gemma3n_text", "llama4_text", "ministral3", "t5__decoder"]
 FAMILIES += ["glm fused", "gemma3_text encoder"]
 FAMILIES += ["mpt", "dbrx", "cohere2", "glm4_moe", "lfm2", "qwen3_5_text", "exaone4__no_window"]
-FAMILIES += ["kimi_linear", "minicpm3", "mistral4 tempered"]
+FAMILIES += ["chameleon", "phimoe", "kimi_linear", "minicpm3", "mistral4 tempered"]
 FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 

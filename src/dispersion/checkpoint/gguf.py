@@ -167,6 +167,9 @@ def _read(
     if order.transposed(name):
         whole = _dequantised(stored, name, mapped, None).T
         return whole if rows is None else whole[rows]
+    if (columns := order.columns(name, stored.shape)) is not None:
+        whole = _dequantised(stored, name, mapped, None)[:, columns]
+        return whole if rows is None else whole[rows]
     if 0 in stored.shape:  # however many rows of nothing there are
         return _dequantised(stored, name, mapped, rows)
     count = stored.shape[0]

@@ -29,7 +29,7 @@ DRAFTS = "nextn_predict_layers"
 # Settings outside `attention.` and `rope.` that change it or the count of its layers.
 ELSEWHERE = (
     "attn_logit_softcapping", DRAFTS, "full_attention_interval",
-    "no_rope_layer_step", "n_deepstack_layers", "decoder_block_count",
+    "no_rope_layer_step", "n_deepstack_layers", "decoder_block_count", "swin_norm",
 )  # fmt: skip
 # What files of these say of attention.causal, their own settings read.
 ENCODERS = (

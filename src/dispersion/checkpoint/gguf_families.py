@@ -35,6 +35,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "bloom", settings.bloom, older.BLOOM, None, "by side",
         ("attention.layer_norm_epsilon", "layer_norm_epsilon"), scalings=(), head_is_share=True,
     ),
+    "chameleon": Architecture(
+        "chameleon", settings.chameleon, rows="pairs, norms too", reads=("swin_norm",),
+        scalings=("none", "linear"), head_is_share=True,
+    ),
     "chatglm": Architecture(
         "glm", names=names.FUSED, scalings=("none", "linear"), partial=True, fused=True,
         head_is_share=True,
@@ -197,6 +201,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         scalings=("none", "linear", "longrope"), partial=True,
         factors=("rope_factors_long", "rope_factors_short"),
     ),
+    "phimoe": Architecture(
+        "phimoe", settings.phi3, reads=layers.SLIDING[:1], scalings=("none", "linear", "longrope"),
+        factors=("rope_factors_long", "rope_factors_short"),
+    ),
     "qwen": Architecture(
         "qwen2", names=names.FUSED, scalings=("none", "linear"), fused=True, head_is_share=True,
     ),
@@ -243,11 +251,9 @@ ARCHITECTURES: dict[str, Architecture] = {
 _SECTIONS = "in llama.cpp the slowest pairs do not turn with the positions of text"
 UNREAD: dict[str, str] = {
     "baichuan": "whether its heads turn or have ALiBi is told by the number of layers alone",
-    "chameleon": "norms of its queries and keys lie in an order that is not read",
     "clip": "it holds towers for images without the text they go with",
     "gptj": "llama.cpp does not run it",
     "orion": "which pairs turn depends on the version of llama.cpp",
-    "phimoe": "llama.cpp computes another norm than the model has",
     "qwen3vl": _SECTIONS,
     "qwen3vlmoe": _SECTIONS,
     "step35": "which pairs turn on which layers depends on the version of llama.cpp",

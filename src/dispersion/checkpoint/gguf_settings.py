@@ -56,6 +56,11 @@ def cohere(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  
     return {"use_qk_norm": found.any("attn_q_norm.weight")}
 
 
+def chameleon(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Whether the norm in front of attention stands behind it."""
+    return {"swin_norm": meta.flag("swin_norm")}
+
+
 def stablelm(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """Biases where there are their tensors; no QK norm."""
     if found.any("attn_q_norm.weight"):
