@@ -49,6 +49,7 @@ ARCHITECTURES = {
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
     "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
     "chameleon": ARCH.CHAMELEON, "phimoe": ARCH.PHIMOE,
+    "qwen3_vl_text": ARCH.QWEN3VL, "qwen3_vl_moe_text": ARCH.QWEN3VLMOE,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
@@ -58,6 +59,7 @@ PERMUTED = (
 )  # fmt: skip
 HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
+QWEN3_VL = (ARCH.QWEN3VL, ARCH.QWEN3VLMOE)
 GRANITES = (ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.GRANITE_HYBRID)
 # What stands in front of names in files, and not in the golden checkpoints of these.
 PREFIXES = {
@@ -78,7 +80,15 @@ MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
 GEMMA3 = (ARCH.GEMMA3, ARCH.GEMMA_EMBEDDING)
 SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
-LOST += ("vqmodel", "decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
+LOST += (
+    "vqmodel",
+    "visual",
+    "decoder.bias",
+    "block_sparse_moe",
+    "shared_mlp",
+    "act_fn",
+    "moe_statics",
+)
 LOST += ("e_score_correction_bias", "altup_projections", "altup_unembed", "vocab_")
 ROBERTA_OFFSET = 2
 MIMO_DRAFTS = 3
@@ -154,6 +164,7 @@ class Model:
     def __init__(self, folder, changes=()):
         self.source = open_checkpoint(folder)
         self.config = {**self.source.config, **dict(changes)}
+        self.config |= self.config.pop("text_config", {})
         self.arch = ARCHITECTURES[self.config["model_type"]]
         if self.config.get("architectures") == ["T5EncoderModel"]:
             self.arch = ARCH.T5ENCODER
@@ -198,6 +209,8 @@ class Model:
                 name = name.removeprefix("bert.").removeprefix("roberta.")
                 name = name.removeprefix("distilbert.")
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+            if self.arch in QWEN3_VL:
+                name = name.replace("language_model.", "")
             if self.arch is ARCH.NOMIC_BERT:
                 name = name.removeprefix("nomic_bert.")
             if self.arch is ARCH.MODERN_BERT:
@@ -517,6 +530,9 @@ def settings(model, writer):
             writer.add_full_attention_interval(config["full_attention_interval"])
             if arch is not ARCH.QWEN3NEXT:
                 writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
+        case ARCH.QWEN3VL | ARCH.QWEN3VLMOE:
+            writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
+            writer.add_num_deepstack_layers(1)
         case ARCH.QWEN2VL:
             writer.add_rope_dimension_sections([1, 2, 1, 0])
         case ARCH.CHAMELEON:

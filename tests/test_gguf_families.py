@@ -24,6 +24,7 @@ from gguf_conversion import (
     DATA,
     LATENT,
     LOST,
+    QWEN3_VL,
     Model,
     golden,
     longrope_factor,
@@ -143,6 +144,7 @@ DROPPED = {
     "kimi_linear": {}, "minicpm3": rope(rope_theta=1e4), "mistral4": untempered,
     "mistral4 tempered": tempered,
     "chameleon": {}, "chameleon__swin_norm": {}, "phimoe": {},
+    "qwen3_vl": {}, "qwen3_vl_moe": {},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
 MOE = ("bailing_moe", "hunyuan_v1_moe", "lfm2_moe")  # files of these have experts alone
@@ -164,6 +166,10 @@ def reference(name, model):
             values = (values.astype(np.float32) + np.float32(1)).astype(float) - 1
         if name.startswith("chameleon"):
             values = first_heads_norm(tensor, values)
+        if model.arch in QWEN3_VL:  # the language model alone
+            if "visual" in tensor:
+                continue
+            tensor = tensor.replace("language_model.", "")
         arrays[tensor] = values
     for key in ("attention_multiplier", "embedding_multiplier"):
         if key in config:
@@ -501,6 +507,14 @@ REFUSED = [
     ("ministral3", {"rope.scaling.yarn_log_multiplier": None}, {}, "only 1 is read beside yarn"),
     ("ministral3", {"rope.scaling.type": "none"}, {}, "without the yarn scaling"),
     ("ministral3", {"attention.temperature_length": 64}, {}, "attention.temperature_length"),
+    ("qwen3_vl", {SECTIONS: None}, {}, "a list of four integers"),
+    ("qwen3_vl", {SECTIONS: [2, 1, 1]}, {}, "a list of four integers"),
+    ("qwen3_vl", {SECTIONS: [0, 0, 0, 0]}, {}, "sections hold pairs"),
+    ("qwen3_vl_moe", {SECTIONS: [0, 0, 0, 4]}, {}, "with which no pair would turn"),
+    ("qwen3_vl", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("qwen3_vl", {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, {}, "yarn"),
+    ("qwen3_vl", {"rope.dimension_count": 4}, {}, "rotates only a part of its 8"),
+    ("qwen3", {"n_deepstack_layers": 3}, {}, "qwen3.n_deepstack_layers"),
     ("phimoe", {"attention.sliding_window": 6}, {}, "some programs apply and others ignore"),
     ("phimoe", {}, {"rope_factors_long.weight": ONES}, "short and long ones together"),
     ("phimoe", {}, {"blk.0.attn_qkv.weight": np.ones((64, 32))}, "attn_qkv"),
@@ -724,6 +738,51 @@ def test_divisors_of_minicpm3_are_as_many_as_the_pairs_that_turn(tmp_path):
     np.testing.assert_array_equal(rotary.pairs, [[6, 8], [7, 9]])
 
 
+def imrope(sections, pairs):
+    """ggml_mrope_cache_init: which pairs have a position of the four, the last of which is 0."""
+    positions = []
+    for pair in range(pairs):
+        sector = pair % sum(sections)
+        if sector % 3 == 1 and sector < 3 * sections[1]:
+            positions.append("height")
+        elif sector % 3 == 2 and sector < 3 * sections[2]:
+            positions.append("width")
+        elif sector % 3 == 0 and sector < 3 * sections[0]:
+            positions.append("time")
+        else:
+            positions.append(None)
+    return [pair for pair, position in enumerate(positions) if position]
+
+
+@pytest.mark.parametrize(
+    "sections", [(2, 1, 1, 0), (1, 2, 1, 0), (1, 1, 2, 0), (3, 0, 1, 0), (1, 0, 0, 1), (0, 1, 0, 0)]
+)
+@pytest.mark.parametrize("name", ["qwen3_vl", "qwen3_vl_moe"])
+def test_pairs_of_qwen3_vl_that_llama_cpp_leaves_at_rest(tmp_path, name, sections):
+    """Where the model turns them all, llama.cpp turns those of the first three sections."""
+    path = changed(tmp_path, name, {SECTIONS: list(sections)})
+    turning = imrope(sections, 4)
+    if not turning:
+        refused(UnsupportedError, "no pair would turn", open_checkpoint, path)
+        return
+    found = plan(open_checkpoint(path))
+    assert not found.refused
+    for layer in found.layers:
+        for _, _, head in layer.heads():
+            np.testing.assert_array_equal(head.rotary.pairs, [(j, j + 4) for j in turning])
+            frequencies = 5e3 ** (-np.array(turning) / 4)
+            np.testing.assert_allclose(head.rotary.frequencies, frequencies, rtol=1e-15)
+
+
+def test_the_published_sections_of_qwen3_vl_leave_two_pairs_at_rest(tmp_path):
+    change = {
+        "attention.key_length": 128, "attention.value_length": 128, SECTIONS: [24, 20, 20, 0],
+    }  # fmt: skip
+    config = open_checkpoint(changed(tmp_path, "qwen3_vl", change)).config
+    assert config[ROPE]["still_pairs"] == [61, 62]
+    assert imrope((24, 20, 20, 0), 64) == [p for p in range(64) if p not in (61, 62)]
+
+
 def test_phi_moe_is_what_llama_cpp_computes(tmp_path):
     """An RMSNorm with a bias, where the model's own code centres states."""
     model = golden("phimoe")
@@ -873,7 +932,7 @@ FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3
 FAMILIES += ["gemma4_text", "gemma3n_text", "llama4_text", "ministral3", "t5__decoder"]
 FAMILIES += ["glm fused", "gemma3_text encoder"]
 FAMILIES += ["mpt", "dbrx", "cohere2", "glm4_moe", "lfm2", "qwen3_5_text", "exaone4__no_window"]
-FAMILIES += ["chameleon", "phimoe", "kimi_linear", "minicpm3", "mistral4 tempered"]
+FAMILIES += ["qwen3_vl", "chameleon", "phimoe", "kimi_linear", "minicpm3", "mistral4 tempered"]
 FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 

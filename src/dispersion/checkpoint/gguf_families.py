@@ -17,6 +17,8 @@ from dispersion.checkpoint import gguf_settings as settings
 from dispersion.checkpoint.gguf_architecture import LAYER, NORM, T5, Architecture
 from dispersion.checkpoint.gguf_rope import SECTIONS
 
+DEEPSTACK = "n_deepstack_layers"  # which add what images say, and nothing to text
+
 ARCHITECTURES: dict[str, Architecture] = {
     "afmoe": Architecture(
         "afmoe", layers.afmoe, names.AFMOE, reads=layers.SLIDING,
@@ -221,6 +223,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         reads=(hybrids.INTERVAL, SECTIONS), partial=True, drafts=True,
     ),
     "qwen3moe": Architecture("qwen3_moe"),
+    "qwen3vl": Architecture(
+        "qwen3_vl_text", settings.qwen3_vl, reads=(SECTIONS, DEEPSTACK), scalings=("none",),
+    ),
+    "qwen3vlmoe": Architecture(
+        "qwen3_vl_moe_text", settings.qwen3_vl, reads=(SECTIONS, DEEPSTACK), scalings=("none",),
+    ),
     "qwen3next": Architecture(
         "qwen3_next", hybrids.qwen3_next, names.QWEN3_NEXT, reads=(hybrids.INTERVAL,), partial=True,
     ),
@@ -248,13 +256,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "xverse": Architecture("llama", settings.of_one_group, rows="pairs", scalings=("none",)),
 }  # fmt: skip
 # Architectures of models that are read from other files, and why not from these.
-_SECTIONS = "in llama.cpp the slowest pairs do not turn with the positions of text"
 UNREAD: dict[str, str] = {
     "baichuan": "whether its heads turn or have ALiBi is told by the number of layers alone",
     "clip": "it holds towers for images without the text they go with",
     "gptj": "llama.cpp does not run it",
     "orion": "which pairs turn depends on the version of llama.cpp",
-    "qwen3vl": _SECTIONS,
-    "qwen3vlmoe": _SECTIONS,
     "step35": "which pairs turn on which layers depends on the version of llama.cpp",
 }

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS
-from dispersion.checkpoint.gguf_rope import check_sections
+from dispersion.checkpoint.gguf_rope import SECTIONS, check_sections, resting_pairs
 from dispersion.checkpoint.text import shown
 from dispersion.errors import UnsupportedError
 
@@ -138,6 +138,17 @@ def qwen2_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
     """Qwen 2 with sections of pairs, which lie one after the other."""
     check_sections(meta, config, interleaved=False)
     return {}
+
+
+def qwen3_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Sections that alternate, with which some pairs may rest though the model turns them."""
+    still = resting_pairs(meta, config, interleaved=True)
+    if not still:
+        return {}
+    if len(still) == config["head_dim"] // 2:
+        meta.refuse(SECTIONS, "with which no pair would turn")
+    turns = {"rope_type": "sections", "rope_theta": config["rope_theta"], "still_pairs": still}
+    return {"rope_parameters": turns}
 
 
 def qk_normed(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
