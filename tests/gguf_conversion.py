@@ -48,6 +48,7 @@ ARCHITECTURES = {
     "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
     "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
+    "glm_moe_dsa": ARCH.GLM_DSA,
     "chameleon": ARCH.CHAMELEON, "phimoe": ARCH.PHIMOE,
     "qwen3_vl_text": ARCH.QWEN3VL, "qwen3_vl_moe_text": ARCH.QWEN3VLMOE,
 }  # fmt: skip
@@ -69,7 +70,7 @@ PREFIXES = {
         ("Dream", "bailing_moe", "deepseek", "internlm2", "minicpm", "xverse"), "model."
     ),
 }
-LATENT = (ARCH.DEEPSEEK2, ARCH.KIMI_LINEAR, ARCH.MISTRAL4)
+LATENT = (ARCH.DEEPSEEK2, ARCH.KIMI_LINEAR, ARCH.MISTRAL4, ARCH.GLM_DSA)
 TAKEN_APART = {ARCH.INTERNLM2: "wqkv", ARCH.BAILINGMOE: "query_key_value"}
 NEMOTRON_H = (ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE)
 WITH_EXPERTS = {
@@ -535,6 +536,10 @@ def settings(model, writer):
             writer.add_num_deepstack_layers(1)
         case ARCH.QWEN2VL:
             writer.add_rope_dimension_sections([1, 2, 1, 0])
+        case ARCH.GLM_DSA:
+            writer.add_indexer_head_count(config["index_n_heads"])
+            writer.add_indexer_key_length(config["index_head_dim"])
+            writer.add_indexer_top_k(config["index_topk"])
         case ARCH.CHAMELEON:
             writer.add_swin_norm(config["swin_norm"])
         case ARCH.PHI3 | ARCH.PHIMOE:

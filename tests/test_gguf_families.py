@@ -144,7 +144,7 @@ DROPPED = {
     "kimi_linear": {}, "minicpm3": rope(rope_theta=1e4), "mistral4": untempered,
     "mistral4 tempered": tempered,
     "chameleon": {}, "chameleon__swin_norm": {}, "phimoe": {},
-    "qwen3_vl": {}, "qwen3_vl_moe": {},
+    "qwen3_vl": {}, "qwen3_vl_moe": {}, "glm_moe_dsa": {},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
 MOE = ("bailing_moe", "hunyuan_v1_moe", "lfm2_moe")  # files of these have experts alone
@@ -507,6 +507,9 @@ REFUSED = [
     ("ministral3", {"rope.scaling.yarn_log_multiplier": None}, {}, "only 1 is read beside yarn"),
     ("ministral3", {"rope.scaling.type": "none"}, {}, "without the yarn scaling"),
     ("ministral3", {"attention.temperature_length": 64}, {}, "attention.temperature_length"),
+    ("glm_moe_dsa", {"attention.temperature_scale": 0.1}, {}, "attention.temperature_scale"),
+    ("glm_moe_dsa", {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, {}, "yarn"),
+    ("glm_moe_dsa", {"attention.indexer.block_size": 4}, {}, "attention.indexer.block_size"),
     ("qwen3_vl", {SECTIONS: None}, {}, "a list of four integers"),
     ("qwen3_vl", {SECTIONS: [2, 1, 1]}, {}, "a list of four integers"),
     ("qwen3_vl", {SECTIONS: [0, 0, 0, 0]}, {}, "sections hold pairs"),
@@ -728,6 +731,28 @@ def test_gemma3n_reads_keys_of_earlier_layers_from_the_21st_on(tmp_path):
     refused(UnsupportedError, "15 of 35 layers read keys", open_checkpoint, path)
 
 
+@pytest.mark.parametrize("value", [None, 0, "x", 2.0, [3, 4]])
+def test_how_many_keys_an_indexer_picks_must_be_stated(tmp_path, value):
+    path = changed(tmp_path, "glm_moe_dsa", {"attention.indexer.top_k": value})
+    error = UnsupportedError if value == [3, 4] else CheckpointError
+    refused(error, "attention.indexer.top_k", open_checkpoint, path)
+    path = changed(tmp_path, "glm_moe_dsa", {"attention.indexer.top_k": 5})
+    assert next(plan(open_checkpoint(path)).layers[0].heads())[2].window == 5
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "glm_moe_dsa"])
+def test_draft_layers_of_latent_attention_are_skipped(tmp_path, name):
+    metadata, arrays = converted(name)
+    prefix = metadata["general.architecture"]
+    drafts = {n.replace("blk.1", "blk.2"): a for n, a in arrays.items() if n.startswith("blk.1")}
+    drafts |= {"blk.2.nextn.eh_proj.weight": np.ones((24, 48)), "blk.2.nextn.enorm.weight": ONES}
+    change = {"block_count": metadata[f"{prefix}.block_count"] + 1, "nextn_predict_layers": 1}
+    found = plan(open_checkpoint(changed(tmp_path, name, change, drafts)))
+    assert [layer.layer for layer in found.layers] == [0, 1]
+    assert not found.refused
+    assert "draft layer for multi-token prediction" in {s.reason for s in found.skipped}
+
+
 def test_divisors_of_minicpm3_are_as_many_as_the_pairs_that_turn(tmp_path):
     values = {"rope_factors_long.weight": [1.0, 2.0], "rope_factors_short.weight": [1.0, 1.5]}
     held = {name: np.array(value, np.float32) for name, value in values.items()}
@@ -917,6 +942,9 @@ ABSURD = [
     ("attention.max_alibi_bias", float("nan")),
     ("attention.clamp_kqv", -1.0),
     ("attention.clamp_kqv", "x"),
+    ("attention.indexer.top_k", None),
+    ("attention.indexer.top_k", 0),
+    ("attention.indexer.top_k", "x"),
     ("swin_norm", None),
     ("swin_norm", "x"),
     ("attention.kv_lora_rank", None),
@@ -932,7 +960,7 @@ FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3
 FAMILIES += ["gemma4_text", "gemma3n_text", "llama4_text", "ministral3", "t5__decoder"]
 FAMILIES += ["glm fused", "gemma3_text encoder"]
 FAMILIES += ["mpt", "dbrx", "cohere2", "glm4_moe", "lfm2", "qwen3_5_text", "exaone4__no_window"]
-FAMILIES += ["qwen3_vl", "chameleon", "phimoe", "kimi_linear", "minicpm3", "mistral4 tempered"]
+FAMILIES += ["glm_moe_dsa", "qwen3_vl", "chameleon", "phimoe", "kimi_linear", "minicpm3", "mistral4 tempered"]
 FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 

@@ -119,7 +119,6 @@ REFUSED = {
         "by the original length of yarn, 16",
     ),
     "an indexer": ({"attention.indexer.head_count": 2}, "indexer.head_count"),
-    "draft layers": ({"nextn_predict_layers": 1}, "nextn_predict_layers"),
 }
 
 

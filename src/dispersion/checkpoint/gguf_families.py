@@ -58,7 +58,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "deepseek": Architecture("llama", rows="pairs"),
     "deepseek2": Architecture(
         "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
-        scaled=latent.stretched, scalings=("none", "yarn"), latent=True,
+        scaled=latent.stretched, scalings=("none", "yarn"), latent=True, drafts=True,
     ),
     "dots1": Architecture("dots1"),
     "dream": Architecture("dream", settings.two_sided),
@@ -99,6 +99,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gemma4": Architecture(
         "gemma4_text", gemma4.gemma4, names.GEMMA4, reads=gemma4.READS, scalings=("none",),
         factors=("rope_freqs",), local_base=True, by_layer=True,
+    ),
+    "glm-dsa": Architecture(
+        "glm_moe_dsa", latent.indexed, names.INDEXED, reads=latent.READS[:4] + latent.INDEXER,
+        scalings=("none",), latent=True, drafts=True,
     ),
     "glm4": Architecture("glm4", names=names.GLM4, partial=True),
     "glm4moe": Architecture(

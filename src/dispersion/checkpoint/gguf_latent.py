@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 KEYS, VALUES, WHOLE = "k_b_proj.weight", "v_b_proj.weight", "kv_b_proj.weight"
 MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 KEY_HEADS = "attention.head_count_kv"
+PICKS = "attention.indexer.top_k"
+INDEXER = (
+    PICKS, "attention.indexer.head_count", "attention.indexer.key_length",
+    "attention.indexer.types",
+)  # fmt: skip
 TEMPERATURE, LENGTH = "attention.temperature_scale", "attention.temperature_length"
 READS = (
     "attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla",
@@ -66,6 +71,14 @@ def deepseek(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
         ),
         "rope_interleave": True,
     }
+
+
+def indexed(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """DeepSeek V3's attention on keys that an indexer picks.
+
+    Versions of llama.cpp without an indexer see all keys, which are no fewer than those picked.
+    """
+    return deepseek(meta, config, found) | {"index_topk": meta.integer(PICKS)}
 
 
 def minicpm3(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:

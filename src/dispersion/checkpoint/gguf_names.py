@@ -183,6 +183,7 @@ LATENT = replace(
         "attn_v_b": "self_attn.v_b_proj",
     },
 )
+INDEXED = replace(LATENT, layer={**LATENT.layer, "indexer": "self_attn.indexer"})
 KIMI_LINEAR = replace(
     LATENT,
     layer={
