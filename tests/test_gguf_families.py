@@ -960,7 +960,15 @@ FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3
 FAMILIES += ["gemma4_text", "gemma3n_text", "llama4_text", "ministral3", "t5__decoder"]
 FAMILIES += ["glm fused", "gemma3_text encoder"]
 FAMILIES += ["mpt", "dbrx", "cohere2", "glm4_moe", "lfm2", "qwen3_5_text", "exaone4__no_window"]
-FAMILIES += ["glm_moe_dsa", "qwen3_vl", "chameleon", "phimoe", "kimi_linear", "minicpm3", "mistral4 tempered"]
+FAMILIES += [
+    "glm_moe_dsa",
+    "qwen3_vl",
+    "chameleon",
+    "phimoe",
+    "kimi_linear",
+    "minicpm3",
+    "mistral4 tempered",
+]
 FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 
