@@ -48,7 +48,8 @@ ARCHITECTURES = {
     "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
     "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
-    "glm_moe_dsa": ARCH.GLM_DSA,
+    "glm_moe_dsa": ARCH.GLM_DSA, "deepseek_v32": ARCH.GLM_DSA,
+    "hunyuan_vl_text": ARCH.HUNYUAN_VL, "paddleocr_vl_text": ARCH.PADDLEOCR,
     "chameleon": ARCH.CHAMELEON, "phimoe": ARCH.PHIMOE,
     "qwen3_vl_text": ARCH.QWEN3VL, "qwen3_vl_moe_text": ARCH.QWEN3VLMOE,
 }  # fmt: skip
@@ -61,6 +62,7 @@ PERMUTED = (
 HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
 QWEN3_VL = (ARCH.QWEN3VL, ARCH.QWEN3VLMOE)
+WITH_IMAGES = (*QWEN3_VL, ARCH.HUNYUAN_VL, ARCH.PADDLEOCR)
 GRANITES = (ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.GRANITE_HYBRID)
 # What stands in front of names in files, and not in the golden checkpoints of these.
 PREFIXES = {
@@ -81,15 +83,8 @@ MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
 GEMMA3 = (ARCH.GEMMA3, ARCH.GEMMA_EMBEDDING)
 SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
-LOST += (
-    "vqmodel",
-    "visual",
-    "decoder.bias",
-    "block_sparse_moe",
-    "shared_mlp",
-    "act_fn",
-    "moe_statics",
-)
+LOST += ("decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
+LOST += ("vqmodel", "visual", "vit.", "mlp_AR")
 LOST += ("e_score_correction_bias", "altup_projections", "altup_unembed", "vocab_")
 ROBERTA_OFFSET = 2
 MIMO_DRAFTS = 3
@@ -97,6 +92,10 @@ DATA = Path(__file__).parent / "data"
 MINISTRAL = {
     "factor": 4.0, "llama_4_scaling_beta": 0.2, "mscale": 1.0, "mscale_all_dim": 1.0,
     "original_max_position_embeddings": 16, "rope_theta": 1e4, "rope_type": "yarn",
+}  # fmt: skip
+YARN = {
+    "factor": 4.0, "mscale": 0.8, "mscale_all_dim": 0.8, "original_max_position_embeddings": 64,
+    "rope_theta": 5e3, "rope_type": "yarn",
 }  # fmt: skip
 VARIANTS = {  # by name: the folder, and changes of its config
     "exaone_moe": ("exaone_moe", {"layer_types": ["sliding_attention", "sliding_attention"]}),
@@ -127,6 +126,7 @@ VARIANTS = {  # by name: the folder, and changes of its config
     ),
     "ministral3": ("ministral3", {"rope_parameters": MINISTRAL}),
     "phimoe": ("phimoe", {"sliding_window": None}),
+    "deepseek_v32 yarn": ("deepseek_v32", {"rope_parameters": YARN}),
     # Files from before kv_b_proj was split.
     "deepseek_v2 whole": ("deepseek_v2", {"whole": True}),
     "deepseek_v3__yarn whole": ("deepseek_v3__yarn", {"whole": True}),
@@ -175,6 +175,9 @@ class Model:
             self.arch = WITH_EXPERTS[self.arch]
         if self.config.get("architectures") == ["Gemma3TextModel"]:
             self.arch = ARCH.GEMMA_EMBEDDING
+        # Of a later version than the `gguf` package, with the same tensors as GLM 5.
+        later = {"deepseek_v32": "deepseek32"}
+        self.name = later.get(self.config["model_type"], gguf.MODEL_ARCH_NAMES[self.arch])
         self.layers = self.first("num_hidden_layers", "n_layer", "n_layers", "num_layers")
         self.layers = self.layers or len(self.config["layers_block_type"])
         self.width = self.first("hidden_size", "n_embd", "d_model", "dim")
@@ -534,6 +537,13 @@ def settings(model, writer):
         case ARCH.QWEN3VL | ARCH.QWEN3VLMOE:
             writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
             writer.add_num_deepstack_layers(1)
+        case ARCH.PADDLEOCR:
+            writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
+        case ARCH.HUNYUAN_VL:
+            writer.add_rope_dimension_sections(model.rope["mrope_section"])
+            writer.add_rope_scaling_alpha(model.rope["alpha"])
+            writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+            writer.add_rope_scaling_factor(model.rope["factor"])
         case ARCH.QWEN2VL:
             writer.add_rope_dimension_sections([1, 2, 1, 0])
         case ARCH.GLM_DSA:
@@ -581,7 +591,7 @@ def rope_settings(model, writer):
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
         if rope.get("beta_slow") is not None:
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
-        if arch in (ARCH.DEEPSEEK2, ARCH.MISTRAL4):
+        if arch in (ARCH.DEEPSEEK2, ARCH.MISTRAL4, ARCH.GLM_DSA):
             writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
     local = model.local.get("rope_theta") or model.config.get("rope_local_base_freq")
     if local is not None:
@@ -662,7 +672,7 @@ def taken_apart(model, name, values, fused):
 
 def write(model, path, *, kind=None):
     """Write the file; `kind` quantises all matrices. Returns the names that were left out."""
-    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[model.arch])
+    writer = gguf.GGUFWriter(path, model.name)
     settings(model, writer)
     blocks = max(model.layers, model.config.get("num_decoder_layers", 0))
     names = gguf.get_tensor_name_map(model.arch, blocks)

@@ -60,6 +60,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
         scaled=latent.stretched, scalings=("none", "yarn"), latent=True, drafts=True,
     ),
+    "deepseek32": Architecture(
+        "deepseek_v32", latent.indexed, names.INDEXED, reads=latent.READS[:5] + latent.INDEXER,
+        scaled=latent.stretched, scalings=("none", "yarn"), latent=True, drafts=True,
+    ),
     "dots1": Architecture("dots1"),
     "dream": Architecture("dream", settings.two_sided),
     "ernie4_5": Architecture("ernie4_5", settings.bias_as("use_bias")),
@@ -124,6 +128,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "granitemoe": Architecture("granitemoe", settings.granite, rows="pairs"),
     "hunyuan-dense": Architecture("hunyuan_v1_dense", names=names.HUNYUAN),
     "hunyuan-moe": Architecture("hunyuan_v1_moe", names=names.HUNYUAN),
+    # Behind its norm no rotation is left, by whichever positions and bases.
+    "hunyuan_vl": Architecture(
+        "hunyuan_vl_text", names=names.HUNYUAN, reads=(SECTIONS, "rope.scaling.alpha"),
+        scalings=("none",),
+    ),
     "internlm2": Architecture("llama", rows="pairs", head_is_share=True),
     "jais2": Architecture("jais2", eps=LAYER, scalings=("none", "linear")),
     "jamba": Architecture("jamba", hybrids.jamba, names.JAMBA, scalings=(), mixed=True),
@@ -199,6 +208,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "olmo": Architecture("olmo", rows="pairs", eps=None),
     "olmo2": Architecture("olmo2", layers.olmo2, names.NORMS_BEHIND, reads=layers.SLIDING),
     "olmoe": Architecture("olmoe"),
+    "paddleocr": Architecture(
+        "paddleocr_vl_text", settings.paddleocr, reads=(SECTIONS,), scalings=("none", "linear"),
+    ),
     "phi2": Architecture(
         "phi", settings.phi2, older.PHI, eps=LAYER, partial=True, scalings=("none", "linear"),
     ),

@@ -140,6 +140,12 @@ def qwen2_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
     return {}
 
 
+def paddleocr(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Sections of pairs, one after the other, and biases where there are their tensors."""
+    check_sections(meta, config, interleaved=False)
+    return {"use_bias": config["attention_bias"]}
+
+
 def qwen3_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """Sections that alternate, with which some pairs may rest though the model turns them."""
     still = resting_pairs(meta, config, interleaved=True)
