@@ -7,12 +7,15 @@ package under test.
 
 import math
 import re
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-from dispersion.checkpoint import open_checkpoint, to_float64
+from checkpoints import gguf_bytes
+from dispersion.checkpoint import from_arrays, open_checkpoint, to_float64
 
 ARCH = gguf.MODEL_ARCH
 ARCHITECTURES = {
@@ -48,6 +51,7 @@ ARCHITECTURES = {
     "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
     "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
+    "baichuan": ARCH.BAICHUAN, "step3p5": ARCH.STEP35,
     "glm_moe_dsa": ARCH.GLM_DSA, "deepseek_v32": ARCH.GLM_DSA,
     "hunyuan_vl_text": ARCH.HUNYUAN_VL, "paddleocr_vl_text": ARCH.PADDLEOCR,
     "chameleon": ARCH.CHAMELEON, "phimoe": ARCH.PHIMOE,
@@ -57,7 +61,7 @@ PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
     ARCH.GRANITE_HYBRID, ARCH.MISTRAL3, ARCH.BAILINGMOE, ARCH.DEEPSEEK, ARCH.INTERNLM2,
     ARCH.LLADA, ARCH.MINICPM, ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE, ARCH.XVERSE,
-    ARCH.CHAMELEON,
+    ARCH.CHAMELEON, ARCH.BAICHUAN,
 )  # fmt: skip
 HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
@@ -68,12 +72,13 @@ GRANITES = (ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.GRANITE_HYBRID)
 PREFIXES = {
     "llada": "model.transformer.",
     "qwen": "transformer.",
+    "step3p5": "model.",
     **dict.fromkeys(
-        ("Dream", "bailing_moe", "deepseek", "internlm2", "minicpm", "xverse"), "model."
+        ("Dream", "baichuan", "bailing_moe", "deepseek", "internlm2", "minicpm", "xverse"), "model."
     ),
 }
 LATENT = (ARCH.DEEPSEEK2, ARCH.KIMI_LINEAR, ARCH.MISTRAL4, ARCH.GLM_DSA)
-TAKEN_APART = {ARCH.INTERNLM2: "wqkv", ARCH.BAILINGMOE: "query_key_value"}
+TAKEN_APART = {ARCH.BAICHUAN: "W_pack", ARCH.INTERNLM2: "wqkv", ARCH.BAILINGMOE: "query_key_value"}
 NEMOTRON_H = (ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE)
 WITH_EXPERTS = {
     ARCH.NEMOTRON_H: ARCH.NEMOTRON_H_MOE, ARCH.JINA_BERT_V3: ARCH.NOMIC_BERT_MOE,
@@ -81,7 +86,7 @@ WITH_EXPERTS = {
 ROTATED_BERTS = (ARCH.JINA_BERT_V3, ARCH.NOMIC_BERT, ARCH.NOMIC_BERT_MOE)
 MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
 GEMMA3 = (ARCH.GEMMA3, ARCH.GEMMA_EMBEDDING)
-SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
+SHIFTED = (ARCH.STEP35, ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
 LOST += ("decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
 LOST += ("vqmodel", "visual", "vit.", "mlp_AR")
@@ -97,7 +102,11 @@ YARN = {
     "factor": 4.0, "mscale": 0.8, "mscale_all_dim": 0.8, "original_max_position_embeddings": 64,
     "rope_theta": 5e3, "rope_type": "yarn",
 }  # fmt: skip
-VARIANTS = {  # by name: the folder, and changes of its config
+VARIANTS = {
+    "baichuan": ("baichuan", {"repeated": 32}),
+    "baichuan__alibi": ("baichuan__alibi", {"repeated": 40}),
+}
+VARIANTS |= {  # by name: the folder, and changes of its config
     "exaone_moe": ("exaone_moe", {"layer_types": ["sliding_attention", "sliding_attention"]}),
     "lfm2_moe": ("lfm2", {"model_type": "lfm2_moe"}),
     "qwen3_5_moe_text": ("qwen3_5_moe_text", {"full_attention_interval": 2}),
@@ -163,7 +172,7 @@ class Model:
     """A golden checkpoint and what the converters look up in its config."""
 
     def __init__(self, folder, changes=()):
-        self.source = open_checkpoint(folder)
+        self.source = repeated(open_checkpoint(folder), dict(changes).get("repeated"))
         self.config = {**self.source.config, **dict(changes)}
         self.config |= self.config.pop("text_config", {})
         self.arch = ARCHITECTURES[self.config["model_type"]]
@@ -222,6 +231,19 @@ class Model:
             if self.arch is ARCH.BLOOM:
                 name = name.removeprefix("transformer.")
             yield PREFIXES.get(self.config["model_type"], "") + name, values
+
+
+def repeated(source, layers):
+    """A checkpoint of two layers with as many as llama.cpp knows it by."""
+    if layers is None:
+        return source
+    arrays = {}
+    for name in source.names:
+        places = [name]
+        if found := re.fullmatch(r"layers\.([01])\.(.+)", name):
+            places = [f"layers.{i}.{found[2]}" for i in range(int(found[1]), layers, 2)]
+        arrays |= dict.fromkeys(places, source.read(name))
+    return from_arrays(arrays, source.config | {"num_hidden_layers": layers})
 
 
 def golden(name):
@@ -415,6 +437,13 @@ def settings(model, writer):
         writer.add_head_count_kv([2 * model.keys if s else model.keys for s in slides])
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern(slides)
+    elif arch is ARCH.STEP35:
+        slides = [t == "sliding_attention" for t in config["layer_types"]]
+        both = model.heads, config["num_sliding_attention_heads"]
+        writer.add_head_count([both[s] for s in slides])
+        writer.add_head_count_kv([model.keys for _ in slides])
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern(slides)
     elif arch is not ARCH.GEMMA4:
         writer.add_head_count_kv(model.keys)
     if arch in LATENT:
@@ -598,7 +627,7 @@ def rope_settings(model, writer):
         writer.add_rope_freq_base_swa(local)
     share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
     share = share or model.config.get("partial_rotary_factor")
-    if arch in (ARCH.GEMMA4, ARCH.MISTRAL4):
+    if arch in (ARCH.GEMMA4, ARCH.MISTRAL4, ARCH.STEP35):
         return
     if share is None and arch in HALF:
         share = 0.5
@@ -666,7 +695,8 @@ def taken_apart(model, name, values, fused):
     else:
         sides = np.split(heads, [model.heads, model.heads + model.keys])
     for letter, side in zip("qkv", sides, strict=True):
-        own = name.replace(f"attention.{fused}", f"self_attn.{letter}_proj")
+        own = name.replace(f"self_attn.{fused}", f"attention.{fused}")
+        own = own.replace(f"attention.{fused}", f"self_attn.{letter}_proj")
         yield own, side.reshape(-1, *values.shape[1:])
 
 
@@ -696,3 +726,30 @@ def write(model, path, *, kind=None):
     writer.write_tensors_to_file()
     writer.close()
     return lost
+
+
+@cache
+def converted(name):
+    """Metadata without its prefix and tensors of a converted checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.gguf"
+        write(golden(name), path)
+        reader = gguf.GGUFReader(path)
+        metadata = {
+            key: field.contents()
+            for key, field in reader.fields.items()
+            if not key.startswith("GGUF.")
+        }
+        return metadata, {t.name: np.array(t.data) for t in reader.tensors}
+
+
+def changed(tmp_path, name, change=(), tensors=()):
+    """A converted checkpoint with other metadata and tensors; None takes one away."""
+    metadata, arrays = converted(name)
+    prefix = metadata["general.architecture"] + "."
+    metadata = metadata | {prefix + key: value for key, value in dict(change).items()}
+    metadata = {key: value for key, value in metadata.items() if value is not None}
+    path = tmp_path / "changed.gguf"
+    held = {name: array for name, array in (arrays | dict(tensors)).items() if array is not None}
+    path.write_bytes(gguf_bytes(metadata, held))
+    return path

@@ -1,13 +1,9 @@
 """Every family that GGUF files are read for, against its safetensors checkpoint."""
 
 import dataclasses
-import math
 import re
-import tempfile
 import tracemalloc
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 import gguf
 import numpy as np
@@ -16,8 +12,9 @@ import pytest
 from checkpoints import gguf_bytes, gguf_metadata, refused
 from dispersion.architectures import plan, supported_model_types
 from dispersion.checkpoint import from_arrays, open_checkpoint, to_float64
-from dispersion.checkpoint.gguf_families import ARCHITECTURES, UNREAD
+from dispersion.checkpoint.gguf_families import ARCHITECTURES
 from dispersion.checkpoint.gguf_settings import partial_factor
+from dispersion.checkpoint.gguf_unread import STRANGE, UNREAD
 from dispersion.cli import main
 from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
 from gguf_conversion import (
@@ -26,6 +23,8 @@ from gguf_conversion import (
     LOST,
     WITH_IMAGES,
     Model,
+    changed,
+    converted,
     golden,
     longrope_factor,
     modified,
@@ -152,6 +151,8 @@ DROPPED = {
     "chameleon": {}, "chameleon__swin_norm": {}, "phimoe": {},
     "qwen3_vl": {}, "qwen3_vl_moe": {}, "glm_moe_dsa": {}, "deepseek_v32": {},
     "deepseek_v32 yarn": yarn_of_file, "hunyuan_vl": {}, "paddleocr_vl": {},
+    "baichuan": {}, "baichuan__alibi": {},
+    "step3p5": {"query_pre_attn_scalar": 8},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
 MOE = ("bailing_moe", "hunyuan_v1_moe", "lfm2_moe")  # files of these have experts alone
@@ -333,6 +334,15 @@ def test_an_architecture_that_is_read_from_other_files_alone_is_refused_with_a_r
     refused(UnsupportedError, match, open_checkpoint, tmp_path / "m.gguf")
 
 
+@pytest.mark.parametrize("name", STRANGE)
+def test_an_architecture_that_is_read_from_no_files_is_refused_with_a_reason(tmp_path, name):
+    assert name in set(gguf.MODEL_ARCH_NAMES.values()) - set(ARCHITECTURES) - set(UNREAD)
+    assert name.replace("-", "_") not in supported_model_types()
+    (tmp_path / "m.gguf").write_bytes(gguf_bytes(gguf_metadata(name), {}))
+    match = f"holds the architecture {name}, which is not read: {STRANGE[name]}. "
+    refused(UnsupportedError, match, open_checkpoint, tmp_path / "m.gguf")
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "gpt2", "phi3", "falcon__new_decoder"])
 def test_rows_of_quantised_tensors_are_reordered_too(tmp_path, name):
     """Q8_0 where rows have whole blocks of 32 values, F16 elsewhere, as the converters have it."""
@@ -387,33 +397,6 @@ def test_a_rotated_share_is_never_rounded_down():
     for head_dim in range(2, 300, 2):
         for rotated in range(2, head_dim + 1, 2):
             assert int(head_dim * min(partial_factor(rotated, head_dim), 1.0)) == rotated
-
-
-@cache
-def converted(name):
-    """Metadata without its prefix and tensors of a converted checkpoint."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "m.gguf"
-        write(golden(name), path)
-        reader = gguf.GGUFReader(path)
-        metadata = {
-            key: field.contents()
-            for key, field in reader.fields.items()
-            if not key.startswith("GGUF.")
-        }
-        return metadata, {t.name: np.array(t.data) for t in reader.tensors}
-
-
-def changed(tmp_path, name, change=(), tensors=()):
-    """A converted checkpoint with other metadata and tensors; None takes one away."""
-    metadata, arrays = converted(name)
-    prefix = metadata["general.architecture"] + "."
-    metadata = metadata | {prefix + key: value for key, value in dict(change).items()}
-    metadata = {key: value for key, value in metadata.items() if value is not None}
-    path = tmp_path / "changed.gguf"
-    held = {name: array for name, array in (arrays | dict(tensors)).items() if array is not None}
-    path.write_bytes(gguf_bytes(metadata, held))
-    return path
 
 
 LATER = {"deepseek32"}  # than the `gguf` package
@@ -525,6 +508,24 @@ REFUSED = [
     ("hunyuan_vl", {"attention.sliding_window": 4}, {}, "hunyuan_vl.attention.sliding_window"),
     ("deepseek_v32", {"attention.temperature_scale": 0.1}, {}, "attention.temperature_scale"),
     ("deepseek_v32 yarn", {"rope.scaling.yarn_log_multiplier": None}, {}, "yarn_log_multiplier"),
+    ("baichuan", {"block_count": 31}, {}, "heads of 32 layers turn and those of 40 have ALiBi"),
+    ("baichuan", {"attention.head_count_kv": 1}, {}, "only as many as query heads"),
+    ("baichuan", {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, {}, "yarn"),
+    ("baichuan__alibi", {"rope.scaling.factor": 2.0}, {}, "rope_scaling"),
+    ("baichuan__alibi", {"attention.max_alibi_bias": 4.0}, {}, "attention.max_alibi_bias"),
+    ("step3p5", {"rope.dimension_count": 8}, {}, "whether full layers turn it or its half"),
+    ("step3p5", {"rope.dimension_count": 4}, {}, "rotates only a part of its 8"),
+    ("step3p5", {"rope.dimension_count_swa": 8}, {}, "rope.dimension_count_swa"),
+    ("step3p5", {"attention.key_length": None}, {}, "it must be stated"),
+    ("step3p5", {"attention.key_length": 6}, {}, "half of a head must consist of pairs"),
+    ("step3p5", {PATTERN: None}, {}, "it must list which layers slide"),
+    ("step3p5", {PATTERN: [True]}, {}, "it must list which layers slide"),
+    ("step3p5", {"attention.head_count": [3]}, {}, "it must list all of 2 layers"),
+    ("step3p5", {PATTERN: [True, True]}, {}, "for all layers of a type"),
+    ("step3p5", {"attention.head_count_kv": [1, 2]}, {}, "differs between layers"),
+    ("step3p5", {"rope.scaling.factor": 2.0}, {}, "scales RoPE by linear"),
+    ("step3p5", {}, {"rope_freqs.weight": ONES[:2]}, "must hold 4 positive divisors"),
+    ("step3p5", {}, {"rope_freqs.weight": ONES - 1}, "must hold 4 positive divisors"),
     ("qwen3_vl", {SECTIONS: None}, {}, "a list of four integers"),
     ("qwen3_vl", {SECTIONS: [2, 1, 1]}, {}, "a list of four integers"),
     ("qwen3_vl", {SECTIONS: [0, 0, 0, 0]}, {}, "sections hold pairs"),
@@ -746,17 +747,8 @@ def test_gemma3n_reads_keys_of_earlier_layers_from_the_21st_on(tmp_path):
     refused(UnsupportedError, "15 of 35 layers read keys", open_checkpoint, path)
 
 
-@pytest.mark.parametrize("value", [None, 0, "x", 2.0, [3, 4]])
-def test_how_many_keys_an_indexer_picks_must_be_stated(tmp_path, value):
-    path = changed(tmp_path, "glm_moe_dsa", {"attention.indexer.top_k": value})
-    error = UnsupportedError if value == [3, 4] else CheckpointError
-    refused(error, "attention.indexer.top_k", open_checkpoint, path)
-    path = changed(tmp_path, "glm_moe_dsa", {"attention.indexer.top_k": 5})
-    assert next(plan(open_checkpoint(path)).layers[0].heads())[2].window == 5
-
-
-@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v32", "glm_moe_dsa"])
-def test_draft_layers_of_latent_attention_are_skipped(tmp_path, name):
+@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v32", "glm_moe_dsa", "step3p5"])
+def test_draft_layers_are_skipped(tmp_path, name):
     metadata, arrays = converted(name)
     prefix = metadata["general.architecture"]
     drafts = {n.replace("blk.1", "blk.2"): a for n, a in arrays.items() if n.startswith("blk.1")}
@@ -766,133 +758,6 @@ def test_draft_layers_of_latent_attention_are_skipped(tmp_path, name):
     assert [layer.layer for layer in found.layers] == [0, 1]
     assert not found.refused
     assert "draft layer for multi-token prediction" in {s.reason for s in found.skipped}
-
-
-def test_divisors_of_minicpm3_are_as_many_as_the_pairs_that_turn(tmp_path):
-    values = {"rope_factors_long.weight": [1.0, 2.0], "rope_factors_short.weight": [1.0, 1.5]}
-    held = {name: np.array(value, np.float32) for name, value in values.items()}
-    found = plan(open_checkpoint(changed(tmp_path, "minicpm3", {}, held)))
-    rotary = next(found.layers[0].heads())[2].rotary
-    np.testing.assert_allclose(rotary.frequencies_at(256), [1, 1e-2 / 1.5], rtol=1e-12)
-    np.testing.assert_allclose(rotary.frequencies_at(257), [1, 1e-2 / 2], rtol=1e-12)
-    np.testing.assert_array_equal(rotary.pairs, [[6, 8], [7, 9]])
-
-
-def imrope(sections, pairs):
-    """ggml_mrope_cache_init: which pairs have a position of the four, the last of which is 0."""
-    positions = []
-    for pair in range(pairs):
-        sector = pair % sum(sections)
-        if sector % 3 == 1 and sector < 3 * sections[1]:
-            positions.append("height")
-        elif sector % 3 == 2 and sector < 3 * sections[2]:
-            positions.append("width")
-        elif sector % 3 == 0 and sector < 3 * sections[0]:
-            positions.append("time")
-        else:
-            positions.append(None)
-    return [pair for pair, position in enumerate(positions) if position]
-
-
-@pytest.mark.parametrize(
-    "sections", [(2, 1, 1, 0), (1, 2, 1, 0), (1, 1, 2, 0), (3, 0, 1, 0), (1, 0, 0, 1), (0, 1, 0, 0)]
-)
-@pytest.mark.parametrize("name", ["qwen3_vl", "qwen3_vl_moe"])
-def test_pairs_of_qwen3_vl_that_llama_cpp_leaves_at_rest(tmp_path, name, sections):
-    """Where the model turns them all, llama.cpp turns those of the first three sections."""
-    path = changed(tmp_path, name, {SECTIONS: list(sections)})
-    turning = imrope(sections, 4)
-    if not turning:
-        refused(UnsupportedError, "no pair would turn", open_checkpoint, path)
-        return
-    found = plan(open_checkpoint(path))
-    assert not found.refused
-    for layer in found.layers:
-        for _, _, head in layer.heads():
-            np.testing.assert_array_equal(head.rotary.pairs, [(j, j + 4) for j in turning])
-            frequencies = 5e3 ** (-np.array(turning) / 4)
-            np.testing.assert_allclose(head.rotary.frequencies, frequencies, rtol=1e-15)
-
-
-def test_the_published_sections_of_qwen3_vl_leave_two_pairs_at_rest(tmp_path):
-    change = {
-        "attention.key_length": 128, "attention.value_length": 128, SECTIONS: [24, 20, 20, 0],
-    }  # fmt: skip
-    config = open_checkpoint(changed(tmp_path, "qwen3_vl", change)).config
-    assert config[ROPE]["still_pairs"] == [61, 62]
-    assert imrope((24, 20, 20, 0), 64) == [p for p in range(64) if p not in (61, 62)]
-
-
-def test_phi_moe_is_what_llama_cpp_computes(tmp_path):
-    """An RMSNorm with a bias, where the model's own code centres states."""
-    model = golden("phimoe")
-    write(model, tmp_path / "m.gguf")
-    found = open_checkpoint(tmp_path / "m.gguf")
-    head = next(plan(found).layers[0].heads())[2]
-    layer = "model.layers.0."
-    weight, gain, bias = (
-        to_float64(found.read(layer + name), tensor=name)
-        for name in ("self_attn.q_proj.weight", "input_layernorm.weight", "input_layernorm.bias")
-    )
-    assert not head.reach.centred
-    np.testing.assert_allclose(head.query.matrix, weight[:8] * gain, rtol=2.0**-50)
-    np.testing.assert_allclose(head.query.offset, weight[:8] @ bias, atol=2.0**-45)
-    assert head.query.radius.lower <= math.sqrt(32) <= head.query.radius.upper
-
-
-def test_phi_moe_has_the_factors_of_its_file(tmp_path):
-    held = dict.fromkeys(FACTORS_BY_LENGTH, np.array([1, 1, 2, 4], np.float32))
-    stated = {"rope.scaling.attn_factor": 1.25, "rope.scaling.original_context_length": 64}
-    found = plan(open_checkpoint(changed(tmp_path, "phimoe", stated, held)))
-    rotary = next(found.layers[0].heads())[2].rotary
-    plain = 5e3 ** (-np.arange(4) / 4)
-    np.testing.assert_allclose(rotary.frequencies_at(64), plain / [1, 1, 2, 4], rtol=1e-12)
-    assert rotary.attention_factor.lower <= 1.25 <= rotary.attention_factor.upper
-
-
-NOT_BY_HEAD = [np.ones(8), np.ones((2, 8)), np.ones((4, 4)), np.ones((4, 8, 1))]
-
-
-@pytest.mark.parametrize("values", NOT_BY_HEAD, ids=lambda v: str(v.shape))
-@pytest.mark.parametrize("part", ["weight", "bias"])
-def test_norms_of_chameleon_must_be_by_head(tmp_path, values, part):
-    path = changed(tmp_path, "chameleon", {}, {f"blk.0.attn_q_norm.{part}": values})
-    refused(CheckpointError, "q_norm", lambda: plan(open_checkpoint(path)))
-    found = open_checkpoint(path)
-    name = f"model.layers.0.self_attn.q_norm.{part}"
-    refused(CheckpointError, "must have shape (4, 8)", found.read, name)
-
-
-def test_rows_of_norms_by_head_can_be_read_alone(tmp_path):
-    write(golden("chameleon"), tmp_path / "m.gguf")
-    found = open_checkpoint(tmp_path / "m.gguf")
-    name = "model.layers.1.self_attn.k_norm.bias"
-    whole = found.read(name)
-    np.testing.assert_array_equal(whole[0], golden("chameleon").source.read(name)[0])
-    for rows in (slice(0, 0), slice(1, 2), slice(0, 2)):
-        np.testing.assert_array_equal(found.read(name, rows), whole[rows])
-
-
-def test_chameleon_must_say_where_its_norm_stands(tmp_path):
-    path = changed(tmp_path, "chameleon", {"swin_norm": None})
-    refused(CheckpointError, "chameleon.swin_norm must be true or false", open_checkpoint, path)
-
-
-SIZES = [
-    ("attention.kv_lora_rank", 9, "kv_b_proj|kv_a"),
-    ("attention.key_length", 12, "q_b_proj|kv_b_proj"),
-    ("attention.q_lora_rank", 9, "q_b_proj|q_a"),
-    ("attention.head_count", 2, "q_b_proj|kv_b_proj"),
-    ("attention.value_length", 5, "kv_b_proj"),
-    ("rope.dimension_count", 2, "kv_b_proj|kv_a"),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "tensor"), SIZES)
-def test_sizes_of_latents_that_no_tensor_has_are_refused(tmp_path, key, value, tensor):
-    path = changed(tmp_path, "minicpm3", {key: value})
-    with pytest.raises(CheckpointError, match=tensor):
-        plan(open_checkpoint(path))
 
 
 def test_mistral3_without_a_temperature_is_llamas_attention(tmp_path):
@@ -975,15 +840,8 @@ FAMILIES = ["bert", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "phi3
 FAMILIES += ["gemma4_text", "gemma3n_text", "llama4_text", "ministral3", "t5__decoder"]
 FAMILIES += ["glm fused", "gemma3_text encoder"]
 FAMILIES += ["mpt", "dbrx", "cohere2", "glm4_moe", "lfm2", "qwen3_5_text", "exaone4__no_window"]
-FAMILIES += [
-    "glm_moe_dsa",
-    "qwen3_vl",
-    "chameleon",
-    "phimoe",
-    "kimi_linear",
-    "minicpm3",
-    "mistral4 tempered",
-]
+FAMILIES += ["step3p5", "glm_moe_dsa", "qwen3_vl", "chameleon", "phimoe"]
+FAMILIES += ["kimi_linear", "minicpm3", "mistral4 tempered"]
 FAMILIES += ["modernbert", "falcon", "falcon__new_decoder", "gpt_bigcode", "phi"]
 
 

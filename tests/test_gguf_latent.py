@@ -8,7 +8,7 @@ from checkpoints import gguf_bytes, gguf_metadata, refused
 from dispersion.architectures import plan
 from dispersion.checkpoint import from_arrays, open_checkpoint
 from dispersion.errors import CheckpointError, UnsupportedError
-from gguf_conversion import golden, write
+from gguf_conversion import changed, golden, write
 
 HEADS, STILL, VALUES, RANK, TURNED, WIDTH = 4, 32, 32, 64, 8, 64
 WHOLE = "model.layers.0.self_attn.kv_b_proj.weight"
@@ -173,3 +173,42 @@ def test_rows_of_a_converted_checkpoint_are_those_of_the_original(tmp_path):
     found = open_checkpoint(tmp_path / "m.gguf")
     original = golden("deepseek_v3").source.read(WHOLE)
     np.testing.assert_array_equal(found.read(WHOLE, slice(10, 30)), original[10:30])
+
+
+FACTORS_BY_LENGTH = ("rope_factors_long.weight", "rope_factors_short.weight")
+
+
+@pytest.mark.parametrize("value", [None, 0, "x", 2.0, [3, 4]])
+def test_how_many_keys_an_indexer_picks_must_be_stated(tmp_path, value):
+    path = changed(tmp_path, "glm_moe_dsa", {"attention.indexer.top_k": value})
+    error = UnsupportedError if value == [3, 4] else CheckpointError
+    refused(error, "attention.indexer.top_k", open_checkpoint, path)
+    path = changed(tmp_path, "glm_moe_dsa", {"attention.indexer.top_k": 5})
+    assert next(plan(open_checkpoint(path)).layers[0].heads())[2].window == 5
+
+
+def test_divisors_of_minicpm3_are_as_many_as_the_pairs_that_turn(tmp_path):
+    values = {"rope_factors_long.weight": [1.0, 2.0], "rope_factors_short.weight": [1.0, 1.5]}
+    held = {name: np.array(value, np.float32) for name, value in values.items()}
+    found = plan(open_checkpoint(changed(tmp_path, "minicpm3", {}, held)))
+    rotary = next(found.layers[0].heads())[2].rotary
+    np.testing.assert_allclose(rotary.frequencies_at(256), [1, 1e-2 / 1.5], rtol=1e-12)
+    np.testing.assert_allclose(rotary.frequencies_at(257), [1, 1e-2 / 2], rtol=1e-12)
+    np.testing.assert_array_equal(rotary.pairs, [[6, 8], [7, 9]])
+
+
+SIZES = [
+    ("attention.kv_lora_rank", 9, "kv_b_proj|kv_a"),
+    ("attention.key_length", 12, "q_b_proj|kv_b_proj"),
+    ("attention.q_lora_rank", 9, "q_b_proj|q_a"),
+    ("attention.head_count", 2, "q_b_proj|kv_b_proj"),
+    ("attention.value_length", 5, "kv_b_proj"),
+    ("rope.dimension_count", 2, "kv_b_proj|kv_a"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "tensor"), SIZES)
+def test_sizes_of_latents_that_no_tensor_has_are_refused(tmp_path, key, value, tensor):
+    path = changed(tmp_path, "minicpm3", {key: value})
+    with pytest.raises(CheckpointError, match=tensor):
+        plan(open_checkpoint(path))

@@ -49,6 +49,7 @@ class Architecture:
         latent: whether attention is latent: rope.dimension_count is a part of each head.
         mixed: whether attention.head_count_kv lists key heads by layer, 0 where none attends.
         by_layer: whether sizes and rotations by layer are left to `settings`.
+        heads_by_layer: whether attention.head_count may differ between layers, as `settings` say.
         head_is_share: whether a head's size must be embedding_length / head_count.
     """
 
@@ -69,6 +70,7 @@ class Architecture:
     latent: bool = False
     mixed: bool = False
     by_layer: bool = False
+    heads_by_layer: bool = False
     head_is_share: bool = False
 
     def names_in(self, found: Contents) -> Names:

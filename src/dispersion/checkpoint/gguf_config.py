@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dispersion.checkpoint.gguf_families import ARCHITECTURES, UNREAD
+from dispersion.checkpoint.gguf_families import ARCHITECTURES
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS, WIDEST_HEAD, Contents, Metadata
 from dispersion.checkpoint.gguf_rope import rope_scaling
 from dispersion.checkpoint.gguf_settings import partial_factor
+from dispersion.checkpoint.gguf_unread import STRANGE, UNREAD
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
@@ -55,6 +56,12 @@ def find_architecture(values: Mapping[str, Any], file: str) -> tuple[str, Archit
             f"files: {UNREAD[name]}. Give the model's safetensors files."
         )
         raise UnsupportedError(msg)
+    if name in STRANGE:
+        msg = (
+            f"{shown(file)} holds the architecture {shown(name)}, which is not read: "
+            f"{STRANGE[name]}. `dispersion families` lists the families that are."
+        )
+        raise UnsupportedError(msg)
     if name not in ARCHITECTURES:
         msg = (
             f"{shown(file)} holds the architecture {shown(name)}; GGUF files are read for "
@@ -79,7 +86,7 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
     name, architecture = find_architecture(values, file)
     meta = Metadata(values, name, file)
     _refuse(meta, architecture)
-    heads, width = meta.integer("attention.head_count"), meta.integer("embedding_length")
+    heads, width = _heads(meta, architecture), meta.integer("embedding_length")
     head_dim = _head_dim(meta, heads, width, latent=architecture.latent)
     layers = _layers(meta, architecture)
     config: dict[str, Any] = {
@@ -134,6 +141,12 @@ def _layers(meta: Metadata, architecture: Architecture) -> int:
         )
         raise CheckpointError(msg)
     return layers - drafts
+
+
+def _heads(meta: Metadata, architecture: Architecture) -> int:
+    """Query heads, of the first layer where they are left to `settings`."""
+    key = "attention.head_count"
+    return meta.first(key) if architecture.heads_by_layer else meta.integer(key)
 
 
 def _head_dim(meta: Metadata, heads: int, width: int, *, latent: bool) -> int:

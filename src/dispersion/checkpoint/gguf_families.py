@@ -13,11 +13,11 @@ from dispersion.checkpoint import gguf_latent as latent
 from dispersion.checkpoint import gguf_layers as layers
 from dispersion.checkpoint import gguf_names as names
 from dispersion.checkpoint import gguf_older_names as older
+from dispersion.checkpoint import gguf_sections as sections
 from dispersion.checkpoint import gguf_settings as settings
+from dispersion.checkpoint import gguf_step35 as step35
 from dispersion.checkpoint.gguf_architecture import LAYER, NORM, T5, Architecture
-from dispersion.checkpoint.gguf_rope import SECTIONS
-
-DEEPSTACK = "n_deepstack_layers"  # which add what images say, and nothing to text
+from dispersion.checkpoint.gguf_sections import DEEPSTACK, SECTIONS
 
 ARCHITECTURES: dict[str, Architecture] = {
     "afmoe": Architecture(
@@ -25,6 +25,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "apertus": Architecture("apertus", names=names.APERTUS, factors=("rope_freqs",)),
     "arcee": Architecture("arcee", rows="pairs"),
+    "baichuan": Architecture(
+        "llama", settings.baichuan, rows="pairs", scaled=settings.unturned,
+        scalings=("none", "linear"), head_is_share=True,
+    ),
     "bailingmoe": Architecture("llama", rows="pairs"),
     "bailingmoe2": Architecture(
         "bailing_moe", settings.bailing, names.BAILING, partial=True, drafts=True,
@@ -209,7 +213,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "olmo2": Architecture("olmo2", layers.olmo2, names.NORMS_BEHIND, reads=layers.SLIDING),
     "olmoe": Architecture("olmoe"),
     "paddleocr": Architecture(
-        "paddleocr_vl_text", settings.paddleocr, reads=(SECTIONS,), scalings=("none", "linear"),
+        "paddleocr_vl_text", sections.paddleocr, reads=(SECTIONS,), scalings=("none", "linear"),
     ),
     "phi2": Architecture(
         "phi", settings.phi2, older.PHI, eps=LAYER, partial=True, scalings=("none", "linear"),
@@ -228,7 +232,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "qwen2": Architecture("qwen2"),
     "qwen2moe": Architecture("qwen2_moe", settings.bias_as("qkv_bias")),
-    "qwen2vl": Architecture("qwen2", settings.qwen2_vl, reads=(SECTIONS,)),
+    "qwen2vl": Architecture("qwen2", sections.qwen2_vl, reads=(SECTIONS,)),
     "qwen3": Architecture("qwen3"),
     "qwen35": Architecture(
         "qwen3_5_text", hybrids.qwen3_5, names.QWEN3_NEXT,
@@ -240,10 +244,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "qwen3moe": Architecture("qwen3_moe"),
     "qwen3vl": Architecture(
-        "qwen3_vl_text", settings.qwen3_vl, reads=(SECTIONS, DEEPSTACK), scalings=("none",),
+        "qwen3_vl_text", sections.qwen3_vl, reads=(SECTIONS, DEEPSTACK), scalings=("none",),
     ),
     "qwen3vlmoe": Architecture(
-        "qwen3_vl_moe_text", settings.qwen3_vl, reads=(SECTIONS, DEEPSTACK), scalings=("none",),
+        "qwen3_vl_moe_text", sections.qwen3_vl, reads=(SECTIONS, DEEPSTACK), scalings=("none",),
     ),
     "qwen3next": Architecture(
         "qwen3_next", hybrids.qwen3_next, names.QWEN3_NEXT, reads=(hybrids.INTERVAL,), partial=True,
@@ -261,6 +265,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "starcoder2", settings.bias_as("use_bias"),
         eps=("attention.layer_norm_epsilon", "norm_epsilon"),
     ),
+    "step35": Architecture(
+        "step3p5", step35.step35, names.STEP35, reads=step35.READS, scalings=("none",),
+        factors=("rope_freqs",), local_base=True, drafts=True, by_layer=True, heads_by_layer=True,
+    ),
     "t5": Architecture(
         "t5", settings.t5, older.T5, eps=T5, reads=("attention.relative_buckets_count",
         "decoder_block_count"), scalings=(),
@@ -271,11 +279,3 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "xverse": Architecture("llama", settings.of_one_group, rows="pairs", scalings=("none",)),
 }  # fmt: skip
-# Architectures of models that are read from other files, and why not from these.
-UNREAD: dict[str, str] = {
-    "baichuan": "whether its heads turn or have ALiBi is told by the number of layers alone",
-    "clip": "it holds towers for images without the text they go with",
-    "gptj": "llama.cpp does not run it",
-    "orion": "which pairs turn depends on the version of llama.cpp",
-    "step35": "which pairs turn on which layers depends on the version of llama.cpp",
-}

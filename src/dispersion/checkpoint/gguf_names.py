@@ -93,6 +93,7 @@ NORMS_BEHIND = replace(
     },
 )
 MIMO2 = replace(DECODER, bare={"attn_sinks": "self_attn.attention_sink_bias"})
+STEP35 = replace(DECODER, layer={**DECODER.layer, "attn_gate": "self_attn.g_proj"})
 AFMOE = replace(
     NORMS_BEHIND,
     layer={

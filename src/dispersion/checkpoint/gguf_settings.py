@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS
-from dispersion.checkpoint.gguf_rope import SECTIONS, check_sections, resting_pairs
 from dispersion.checkpoint.text import shown
 from dispersion.errors import UnsupportedError
 
@@ -134,29 +133,6 @@ def partial_factor(rotated: int, head_dim: int) -> float:
     return share
 
 
-def qwen2_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """Qwen 2 with sections of pairs, which lie one after the other."""
-    check_sections(meta, config, interleaved=False)
-    return {}
-
-
-def paddleocr(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """Sections of pairs, one after the other, and biases where there are their tensors."""
-    check_sections(meta, config, interleaved=False)
-    return {"use_bias": config["attention_bias"]}
-
-
-def qwen3_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """Sections that alternate, with which some pairs may rest though the model turns them."""
-    still = resting_pairs(meta, config, interleaved=True)
-    if not still:
-        return {}
-    if len(still) == config["head_dim"] // 2:
-        meta.refuse(SECTIONS, "with which no pair would turn")
-    turns = {"rope_type": "sections", "rope_theta": config["rope_theta"], "still_pairs": still}
-    return {"rope_parameters": turns}
-
-
 def qk_normed(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """A QK norm where there are its tensors."""
     return {"use_qk_norm": found.any("attn_q_norm.weight")}
@@ -180,6 +156,23 @@ def of_one_group(meta: Metadata, config: Config, found: Contents) -> dict[str, A
     if config["num_key_value_heads"] != config["num_attention_heads"]:
         meta.refuse("attention.head_count_kv", "but only as many as query heads are read")
     return {}
+
+
+def baichuan(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """Llama's attention in 32 layers, ALiBi in 40: llama.cpp tells them by nothing else."""
+    of_one_group(meta, config, found)
+    layers = config["num_hidden_layers"]
+    if layers not in (32, 40):
+        meta.refuse("block_count", "but heads of 32 layers turn and those of 40 have ALiBi")
+    return {} if layers == 32 else {"model_type": "baichuan"}
+
+
+def unturned(meta: Metadata, config: Config) -> dict[str, Any]:  # noqa: ARG001
+    """The key by which the family tells the model with ALiBi."""
+    if config["model_type"] != "baichuan":
+        return {}
+    positions = config["max_position_embeddings"]
+    return {"max_position_embeddings": None, "model_max_length": positions}
 
 
 def two_sided(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
