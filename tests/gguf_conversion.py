@@ -51,6 +51,7 @@ ARCHITECTURES = {
     "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
     "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
+    "glm4v_text": ARCH.GLM4, "glm_ocr_text": ARCH.GLM4, "glm4v_moe_text": ARCH.GLM4_MOE,
     "baichuan": ARCH.BAICHUAN, "step3p5": ARCH.STEP35,
     "glm_moe_dsa": ARCH.GLM_DSA, "deepseek_v32": ARCH.GLM_DSA,
     "hunyuan_vl_text": ARCH.HUNYUAN_VL, "paddleocr_vl_text": ARCH.PADDLEOCR,
@@ -63,10 +64,10 @@ PERMUTED = (
     ARCH.LLADA, ARCH.MINICPM, ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE, ARCH.XVERSE,
     ARCH.CHAMELEON, ARCH.BAICHUAN,
 )  # fmt: skip
-HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
+HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 QWEN3_VL = (ARCH.QWEN3VL, ARCH.QWEN3VLMOE)
-WITH_IMAGES = (*QWEN3_VL, ARCH.HUNYUAN_VL, ARCH.PADDLEOCR)
+WITH_IMAGES = (*QWEN3_VL, *HALF, ARCH.HUNYUAN_VL, ARCH.PADDLEOCR)
 GRANITES = (ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.GRANITE_HYBRID)
 # What stands in front of names in files, and not in the golden checkpoints of these.
 PREFIXES = {
@@ -222,7 +223,7 @@ class Model:
                 name = name.removeprefix("bert.").removeprefix("roberta.")
                 name = name.removeprefix("distilbert.")
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
-            if self.arch in QWEN3_VL:
+            if self.arch in (*QWEN3_VL, *HALF):
                 name = name.replace("language_model.", "")
             if self.arch is ARCH.NOMIC_BERT:
                 name = name.removeprefix("nomic_bert.")
@@ -290,6 +291,8 @@ def modified(model, name, values):
         return -np.exp(values)
     if "conv1d" in name or ".conv.conv." in name:
         return values.squeeze()
+    if model.arch is ARCH.GLM4 and "mrope_section" in model.rope and "_proj." in name:
+        return to_halves(model, values) if re.search("[qk]_proj", name) else values
     if model.arch is ARCH.FALCON_H1:
         return values * np.float32(falcon_factor(model.config, name))
     if model.arch is ARCH.BITNET and name.endswith("_proj.weight"):
@@ -316,6 +319,14 @@ def modified(model, name, values):
     if model.config["model_type"] == "roberta" and name == "embeddings.position_embeddings.weight":
         return values[ROBERTA_OFFSET:]
     return values
+
+
+def to_halves(model, values):
+    """Glm4Model.normal_to_neox: pairs of neighbours become halves of what turns."""
+    turned = int(model.head_dim * model.rope["partial_rotary_factor"])
+    heads = values.reshape(-1, model.head_dim, *values.shape[1:])
+    parts = heads[:, 0:turned:2], heads[:, 1:turned:2], heads[:, turned:]
+    return np.concatenate(parts, axis=1).reshape(values.shape)
 
 
 def ternary(values):
@@ -566,6 +577,8 @@ def settings(model, writer):
         case ARCH.QWEN3VL | ARCH.QWEN3VLMOE:
             writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
             writer.add_num_deepstack_layers(1)
+        case ARCH.GLM4 | ARCH.GLM4_MOE if "mrope_section" in model.rope:
+            writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0, 0])
         case ARCH.PADDLEOCR:
             writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
         case ARCH.HUNYUAN_VL:

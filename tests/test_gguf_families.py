@@ -151,7 +151,7 @@ DROPPED = {
     "chameleon": {}, "chameleon__swin_norm": {}, "phimoe": {},
     "qwen3_vl": {}, "qwen3_vl_moe": {}, "glm_moe_dsa": {}, "deepseek_v32": {},
     "deepseek_v32 yarn": yarn_of_file, "hunyuan_vl": {}, "paddleocr_vl": {},
-    "baichuan": {}, "baichuan__alibi": {},
+    "baichuan": {}, "baichuan__alibi": {}, "glm4v": {}, "glm4v_moe": {}, "glm_ocr": {},
     "step3p5": {"query_pre_attn_scalar": 8},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
@@ -442,8 +442,10 @@ REFUSED = [
     ("exaone_moe", {PATTERN: [True, False]}, {}, "every fourth layer must be the full one"),
     ("afmoe", {PATTERN: 2}, {}, "every fourth layer must be the full one"),
     ("mpt", {}, {"position_embd.weight": np.ones((256, 24), np.float32)}, "a table of positions"),
-    ("glm4", {"nextn_predict_layers": 1}, {}, "glm4.nextn_predict_layers"),
-    ("glm4", {"rope.dimension_sections": [1, 1, 0, 0]}, {}, "rope.dimension_sections"),
+    ("glm4v", {SECTIONS: [1, 0, 0, 1]}, {}, "pair 1 of 2 would not turn"),
+    ("glm4v", {SECTIONS: [1, 1]}, {}, "a list of four integers"),
+    ("glm4v_moe", {SECTIONS: [0, 0, 0, 2]}, {}, "pair 0 of 2 would not turn"),
+    ("glm_ocr", {"attention.sliding_window": 3}, {}, "glm4.attention.sliding_window"),
     ("cohere2", {"attention.clamp_kqv": 2.0}, {}, "cohere2.attention.clamp_kqv"),
     ("granitemoe", {"rope.scaling.finetuned": False}, {}, "switches the rotation off"),
     ("lfm2", {"attention.head_count_kv": [2, 1]}, {}, "differs between layers"),
@@ -747,7 +749,9 @@ def test_gemma3n_reads_keys_of_earlier_layers_from_the_21st_on(tmp_path):
     refused(UnsupportedError, "15 of 35 layers read keys", open_checkpoint, path)
 
 
-@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v32", "glm_moe_dsa", "step3p5"])
+@pytest.mark.parametrize(
+    "name", ["deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm_ocr", "step3p5"]
+)
 def test_draft_layers_are_skipped(tmp_path, name):
     metadata, arrays = converted(name)
     prefix = metadata["general.architecture"]

@@ -112,9 +112,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         "glm_moe_dsa", latent.indexed, names.INDEXED, reads=latent.READS[:4] + latent.INDEXER,
         scalings=("none",), latent=True, drafts=True,
     ),
-    "glm4": Architecture("glm4", names=names.GLM4, partial=True),
+    "glm4": Architecture(
+        "glm4", sections.glm4, names.GLM4, reads=(SECTIONS,), partial=True, drafts=True,
+    ),
     "glm4moe": Architecture(
-        "glm4_moe", settings.qk_normed, names.NORM_BEHIND, partial=True, drafts=True,
+        "glm4_moe", sections.glm4_moe, names.NORM_BEHIND, reads=(SECTIONS,), partial=True,
+        drafts=True,
     ),
     "gpt-oss": Architecture("gpt_oss", layers.gpt_oss, names.SINKS, reads=layers.SLIDING),
     "gpt2": Architecture(

@@ -38,11 +38,15 @@ TRANSPOSED = re.compile(
 
 @dataclass(frozen=True)
 class Order:
-    """How a file orders rows; `heads` by the letter of the projection (q, k)."""
+    """How a file orders rows; `heads` by the letter of the projection (q, k).
+
+    Positions turn the first `turned` coordinates of a head.
+    """
 
     rows: Rows
     heads: dict[str, int]
     head_dim: int
+    turned: int
 
     def transposed(self, name: str) -> bool:
         """Whether the file holds the transpose of what Hugging Face has under this name."""
@@ -60,6 +64,12 @@ class Order:
             self._check(name, count, heads, self.head_dim, even=True)
             head, place = np.divmod(at, self.head_dim)
             return np.asarray(head * self.head_dim + self._apart(place))
+        if self.rows == "halves" and (found := ROTATED.fullmatch(name)):
+            self._check(name, count, self.heads[found[1]], self.head_dim)
+            head, place = np.divmod(at, self.head_dim)
+            pair, side = np.divmod(place, 2)
+            own = np.where(place < self.turned, side * (self.turned // 2) + pair, place)
+            return np.asarray(head * self.head_dim + own)
         if self.rows == "by side" and SIDES.fullmatch(name):
             # Hugging Face: for each key head the queries that read it, then its key and its value.
             heads, keys = self.heads["q"], self.heads["k"]

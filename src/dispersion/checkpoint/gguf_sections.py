@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dispersion.checkpoint.gguf_architecture import Config
     from dispersion.checkpoint.gguf_metadata import Contents, Metadata
 
+ROWS = "gguf_rows"  # how rows lie in a file of which its architecture does not say it
 SECTIONS = "rope.dimension_sections"
 DEEPSTACK = "n_deepstack_layers"  # which add what images say, and nothing to text
 
@@ -72,3 +73,19 @@ def qwen3_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
         meta.refuse(SECTIONS, "with which no pair would turn")
     turns = {"rope_type": "sections", "rope_theta": config["rope_theta"], "still_pairs": still}
     return {"rope_parameters": turns}
+
+
+def glm4(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """With sections GLM 4.1V, which has biases, or GLM OCR; the rows of both lie in halves."""
+    if not meta.nonzero(SECTIONS):
+        return {}
+    check_sections(meta, config, interleaved=False)
+    inner = "glm4v_text" if found.any("attn_q.bias") else "glm_ocr_text"
+    return {"model_type": inner, ROWS: "halves"}
+
+
+def glm4_moe(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """A QK norm where there are its tensors; GLM 4.5V has sections, one after the other."""
+    if meta.nonzero(SECTIONS):
+        check_sections(meta, config, interleaved=False)
+    return {"use_qk_norm": found.any("attn_q_norm.weight")}

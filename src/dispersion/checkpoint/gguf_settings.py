@@ -133,11 +133,6 @@ def partial_factor(rotated: int, head_dim: int) -> float:
     return share
 
 
-def qk_normed(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """A QK norm where there are its tensors."""
-    return {"use_qk_norm": found.any("attn_q_norm.weight")}
-
-
 def bailing(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """QK norms and biases where there are their tensors."""
     return {
