@@ -76,7 +76,7 @@ def test_any_rows_of_halves_can_be_read(tmp_path, name):
 
 
 def test_rows_of_halves_must_be_those_of_all_heads(tmp_path):
-    path = changed(tmp_path, "glm4v", {"attention.head_count": 4, "attention.key_length": 8})
+    path = changed(tmp_path, "glm_ocr", {"attention.head_count": 4})
     refused(CheckpointError, "must have", lambda: plan(open_checkpoint(path)))
     name = "model.layers.0.self_attn.q_proj.weight"
     refused(CheckpointError, "heads x head_dim = 4 x 8 rows", open_checkpoint(path).read, name)
