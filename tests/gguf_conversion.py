@@ -51,6 +51,7 @@ ARCHITECTURES = {
     "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
     "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
+    "hy_v3": ARCH.QWEN3MOE, "mellum": ARCH.QWEN3MOE,
     "glm4v_text": ARCH.GLM4, "glm_ocr_text": ARCH.GLM4, "glm4v_moe_text": ARCH.GLM4_MOE,
     "baichuan": ARCH.BAICHUAN, "step3p5": ARCH.STEP35,
     "glm_moe_dsa": ARCH.GLM_DSA, "deepseek_v32": ARCH.GLM_DSA,
@@ -103,6 +104,14 @@ YARN = {
     "factor": 4.0, "mscale": 0.8, "mscale_all_dim": 0.8, "original_max_position_embeddings": 64,
     "rope_theta": 5e3, "rope_type": "yarn",
 }  # fmt: skip
+# Sliding layers turn by the base of full ones in the program, though the file may have another.
+ONE_BASE = {
+    "full_attention": {"rope_theta": 5e4, "rope_type": "default"},
+    "sliding_attention": {"rope_theta": 5e4, "rope_type": "default"},
+}
+YARN_OF_GPT = {
+    "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 5e4, "rope_type": "yarn",
+}  # fmt: skip
 VARIANTS = {
     "baichuan": ("baichuan", {"repeated": 32}),
     "baichuan__alibi": ("baichuan__alibi", {"repeated": 40}),
@@ -136,6 +145,8 @@ VARIANTS |= {  # by name: the folder, and changes of its config
     ),
     "ministral3": ("ministral3", {"rope_parameters": MINISTRAL}),
     "phimoe": ("phimoe", {"sliding_window": None}),
+    "mellum": ("mellum", {"rope_parameters": ONE_BASE}),
+    "mellum yarn": ("mellum", {"rope_parameters": ONE_BASE | {"full_attention": YARN_OF_GPT}}),
     "deepseek_v32 yarn": ("deepseek_v32", {"rope_parameters": YARN}),
     # Files from before kv_b_proj was split.
     "deepseek_v2 whole": ("deepseek_v2", {"whole": True}),
@@ -169,6 +180,10 @@ VARIANTS |= {  # by name: the folder, and changes of its config
 }
 
 
+# Of later versions than the `gguf` package, with the tensors of the architectures above.
+LATER = {"deepseek_v32": "deepseek32", "hy_v3": "hy_v3", "mellum": "mellum"}
+
+
 class Model:
     """A golden checkpoint and what the converters look up in its config."""
 
@@ -185,9 +200,8 @@ class Model:
             self.arch = WITH_EXPERTS[self.arch]
         if self.config.get("architectures") == ["Gemma3TextModel"]:
             self.arch = ARCH.GEMMA_EMBEDDING
-        # Of a later version than the `gguf` package, with the same tensors as GLM 5.
-        later = {"deepseek_v32": "deepseek32"}
-        self.name = later.get(self.config["model_type"], gguf.MODEL_ARCH_NAMES[self.arch])
+        own = self.config["model_type"]
+        self.name = LATER.get(own, gguf.MODEL_ARCH_NAMES[self.arch])
         self.layers = self.first("num_hidden_layers", "n_layer", "n_layers", "num_layers")
         self.layers = self.layers or len(self.config["layers_block_type"])
         self.width = self.first("hidden_size", "n_embd", "d_model", "dim")
@@ -412,7 +426,7 @@ def extra_tensors(model):
 def settings(model, writer):
     """What `set_gguf_parameters` writes."""
     config, arch = model.config, model.arch
-    drafts = 0 if arch is ARCH.DEEPSEEK2 else config.get("num_nextn_predict_layers", 0)
+    drafts = 0 if arch is ARCH.DEEPSEEK2 else config.get("num_nextn_predict_layers") or 0
     if arch is ARCH.MIMO2:
         drafts = MIMO_DRAFTS
         writer.add_nextn_predict_layers(drafts)
@@ -588,6 +602,10 @@ def settings(model, writer):
             writer.add_rope_scaling_factor(model.rope["factor"])
         case ARCH.QWEN2VL:
             writer.add_rope_dimension_sections([1, 2, 1, 0])
+        case _ if is_mellum(model):
+            writer.add_sliding_window(config["sliding_window"])
+            slides = [t == "sliding_attention" for t in config["layer_types"]]
+            writer.add_sliding_window_pattern(slides)
         case ARCH.GLM_DSA:
             writer.add_indexer_head_count(config["index_n_heads"])
             writer.add_indexer_key_length(config["index_head_dim"])
@@ -596,6 +614,11 @@ def settings(model, writer):
             writer.add_swin_norm(config["swin_norm"])
         case ARCH.PHI3 | ARCH.PHIMOE:
             writer.add_sliding_window(config.get("sliding_window") or 0)
+
+
+def is_mellum(model):
+    """Whether it is Mellum, whose tensors are Qwen 3's."""
+    return model.name == "mellum"
 
 
 def latent_settings(model, writer):

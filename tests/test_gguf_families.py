@@ -20,6 +20,7 @@ from dispersion.errors import CheckpointError, DispersionError, UnsupportedError
 from gguf_conversion import (
     DATA,
     LATENT,
+    LATER,
     LOST,
     WITH_IMAGES,
     Model,
@@ -152,10 +153,11 @@ DROPPED = {
     "qwen3_vl": {}, "qwen3_vl_moe": {}, "glm_moe_dsa": {}, "deepseek_v32": {},
     "deepseek_v32 yarn": yarn_of_file, "hunyuan_vl": {}, "paddleocr_vl": {},
     "baichuan": {}, "baichuan__alibi": {}, "glm4v": {}, "glm4v_moe": {}, "glm_ocr": {},
+    "hy_v3": {}, "mellum": {}, "mellum yarn": {},
     "step3p5": {"query_pre_attn_scalar": 8},
     "deepseek_v3__yarn": one_mscale, "deepseek_v3__yarn whole": one_mscale,
 }  # fmt: skip
-MOE = ("bailing_moe", "hunyuan_v1_moe", "lfm2_moe")  # files of these have experts alone
+MOE = ("bailing_moe", "hunyuan_v1_moe", "hy_v3", "lfm2_moe")  # files of these have experts alone
 FLOAT32_EPS = 2.0**-24
 FACTORS = 2.0**-22  # divisors of frequencies are float32 numbers in the file
 
@@ -321,7 +323,7 @@ def test_every_architecture_is_tested_and_leads_to_a_family():
     tested = {golden(name).name for name in DROPPED}
     assert tested == set(ARCHITECTURES)
     assert {a.model_type for a in ARCHITECTURES.values()} <= set(supported_model_types())
-    assert set(ARCHITECTURES) - LATER <= set(gguf.MODEL_ARCH_NAMES.values())
+    assert set(ARCHITECTURES) - set(LATER.values()) <= set(gguf.MODEL_ARCH_NAMES.values())
 
 
 @pytest.mark.parametrize("name", UNREAD)
@@ -399,7 +401,6 @@ def test_a_rotated_share_is_never_rounded_down():
             assert int(head_dim * min(partial_factor(rotated, head_dim), 1.0)) == rotated
 
 
-LATER = {"deepseek32"}  # than the `gguf` package
 ONES = np.ones(4, np.float32)
 FACTORS_BY_LENGTH = ("rope_factors_long.weight", "rope_factors_short.weight")
 PATTERN = "attention.sliding_window_pattern"
@@ -510,6 +511,9 @@ REFUSED = [
     ("hunyuan_vl", {"attention.sliding_window": 4}, {}, "hunyuan_vl.attention.sliding_window"),
     ("deepseek_v32", {"attention.temperature_scale": 0.1}, {}, "attention.temperature_scale"),
     ("deepseek_v32 yarn", {"rope.scaling.yarn_log_multiplier": None}, {}, "yarn_log_multiplier"),
+    ("mellum", {"rope.freq_base_swa": 500.0}, {}, "has one base (50000.0)"),
+    ("mellum", {"rope.dimension_count": 4}, {}, "rotates only a part of its 8"),
+    ("hy_v3", {"attention.sliding_window": 4}, {}, "hy_v3.attention.sliding_window"),
     ("baichuan", {"block_count": 31}, {}, "heads of 32 layers turn and those of 40 have ALiBi"),
     ("baichuan", {"attention.head_count_kv": 1}, {}, "only as many as query heads"),
     ("baichuan", {"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, {}, "yarn"),
@@ -695,6 +699,7 @@ def test_exaone4_of_64_layers_has_windows_that_turn_and_full_layers_that_rest(tm
 
 KINDS = {  # by layer: whether it turns, and what a query sees
     "cohere2": [(True, 6), (True, 6), (True, 6), (False, None)],
+    "mellum": [(True, 6), (True, 6), (True, 6), (True, None)],
     "afmoe": [(True, 6), (True, 6), (True, 6), (False, None)],
     "exaone_moe": [(True, 6), (True, 6), (True, 6), (False, None)],
     "llama4_text": [(True, 8192), (True, 8192), (True, 8192), (False, None)],
@@ -750,7 +755,7 @@ def test_gemma3n_reads_keys_of_earlier_layers_from_the_21st_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm_ocr", "step3p5"]
+    "name", ["deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm_ocr", "hy_v3", "step3p5"]
 )
 def test_draft_layers_are_skipped(tmp_path, name):
     metadata, arrays = converted(name)

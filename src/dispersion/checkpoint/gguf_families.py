@@ -140,6 +140,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         "hunyuan_vl_text", names=names.HUNYUAN, reads=(SECTIONS, "rope.scaling.alpha"),
         scalings=("none",),
     ),
+    "hy_v3": Architecture("hy_v3", drafts=True),
     "internlm2": Architecture("llama", rows="pairs", head_is_share=True),
     "jais2": Architecture("jais2", eps=LAYER, scalings=("none", "linear")),
     "jamba": Architecture("jamba", hybrids.jamba, names.JAMBA, scalings=(), mixed=True),
@@ -158,6 +159,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama4": Architecture(
         "llama4_text", layers.llama4, reads=layers.SLIDING, scalings=("none", "linear"),
         factors=("rope_freqs",),
+    ),
+    "mellum": Architecture(
+        "mellum", layers.mellum, reads=layers.SLIDING, scaled=layers.scaled_where_full,
     ),
     "mimo2": Architecture(
         "mimo_v2_flash", layers.mimo2, names.MIMO2,
