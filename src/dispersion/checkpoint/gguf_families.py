@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dispersion.checkpoint import gguf_gemma4 as gemma4
 from dispersion.checkpoint import gguf_hybrids as hybrids
-from dispersion.checkpoint import gguf_latent as latent
 from dispersion.checkpoint import gguf_layers as layers
 from dispersion.checkpoint import gguf_names as names
 from dispersion.checkpoint import gguf_older_names as older
@@ -17,9 +16,10 @@ from dispersion.checkpoint import gguf_sections as sections
 from dispersion.checkpoint import gguf_settings as settings
 from dispersion.checkpoint import gguf_step35 as step35
 from dispersion.checkpoint.gguf_architecture import LAYER, NORM, T5, Architecture
+from dispersion.checkpoint.gguf_latent_families import LATENT
 from dispersion.checkpoint.gguf_sections import DEEPSTACK, SECTIONS
 
-ARCHITECTURES: dict[str, Architecture] = {
+PLAIN: dict[str, Architecture] = {
     "afmoe": Architecture(
         "afmoe", layers.afmoe, names.AFMOE, reads=layers.SLIDING,
     ),
@@ -60,14 +60,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         scalings=("none", "linear"), head_is_share=True,
     ),
     "deepseek": Architecture("llama", rows="pairs"),
-    "deepseek2": Architecture(
-        "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
-        scaled=latent.stretched, scalings=("none", "yarn"), latent=True, drafts=True,
-    ),
-    "deepseek32": Architecture(
-        "deepseek_v32", latent.indexed, names.INDEXED, reads=latent.READS[:5] + latent.INDEXER,
-        scaled=latent.stretched, scalings=("none", "yarn"), latent=True, drafts=True,
-    ),
     "dots1": Architecture("dots1"),
     "dream": Architecture("dream", settings.two_sided),
     "ernie4_5": Architecture("ernie4_5", settings.bias_as("use_bias")),
@@ -108,10 +100,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         "gemma4_text", gemma4.gemma4, names.GEMMA4, reads=gemma4.READS, scalings=("none",),
         factors=("rope_freqs",), local_base=True, by_layer=True,
     ),
-    "glm-dsa": Architecture(
-        "glm_moe_dsa", latent.indexed, names.INDEXED, reads=latent.READS[:4] + latent.INDEXER,
-        scalings=("none",), latent=True, drafts=True,
-    ),
     "glm4": Architecture(
         "glm4", sections.glm4, names.GLM4, reads=(SECTIONS,), partial=True, drafts=True,
     ),
@@ -148,10 +136,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         "jina_embeddings_v3", settings.two_sided, older.JINA_BERT, eps=LAYER,
         scalings=("none", "linear"), head_is_share=True,
     ),
-    "kimi-linear": Architecture(
-        "kimi_linear", latent.kimi_linear, names.KIMI_LINEAR, reads=latent.READS[:4],
-        scalings=("none",), latent=True, mixed=True,
-    ),
     "lfm2": Architecture("lfm2", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "lfm2moe": Architecture("lfm2_moe", hybrids.lfm2, names.LFM2, eps=NORM, mixed=True),
     "llada": Architecture("eurobert", settings.two_sided, rows="pairs"),
@@ -172,20 +156,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         "minicpm", settings.minicpm, rows="pairs", scalings=("none", "linear", "longrope"),
         factors=("rope_factors_long", "rope_factors_short"),
     ),
-    "minicpm3": Architecture(
-        "minicpm3", latent.minicpm3, names.LATENT, reads=latent.READS[:2],
-        scalings=("none", "longrope"), factors=("rope_factors_long", "rope_factors_short"),
-        latent=True,
-    ),
     "minimax-m2": Architecture("minimax_m2", partial=True),
     "mistral3": Architecture(
         "ministral3", settings.mistral3, rows="pairs",
         reads=("attention.temperature_scale", "rope.scaling.yarn_log_multiplier"),
         scaled=settings.tempered,
-    ),
-    "mistral4": Architecture(
-        "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
-        scaled=latent.stretched, scalings=("none", "yarn"), latent=True,
     ),
     "modern-bert": Architecture(
         "modernbert", layers.modern_bert, older.MODERN_BERT,
@@ -286,3 +261,4 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "xverse": Architecture("llama", settings.of_one_group, rows="pairs", scalings=("none",)),
 }  # fmt: skip
+ARCHITECTURES: dict[str, Architecture] = dict(sorted({**PLAIN, **LATENT}.items()))

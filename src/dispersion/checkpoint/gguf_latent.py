@@ -37,10 +37,9 @@ INDEXER = (
     "attention.indexer.types",
 )  # fmt: skip
 TEMPERATURE, LENGTH = "attention.temperature_scale", "attention.temperature_length"
-READS = (
-    "attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla",
-    "attention.value_length_mla", MULTIPLIER, TEMPERATURE, LENGTH,
-)  # fmt: skip
+RANKS = ("attention.q_lora_rank", "attention.kv_lora_rank")
+SIZES = (*RANKS, "attention.key_length_mla", "attention.value_length_mla")
+READS = (*SIZES, MULTIPLIER, TEMPERATURE, LENGTH)
 
 
 def _sizes(meta: Metadata, config: Config, *, plain: bool) -> dict[str, Any]:
