@@ -887,6 +887,12 @@ def test_an_encoder_must_say_whether_it_is_causal(tmp_path):
     [
         ("qwen3", {}, {}, 0),
         ("gemma2", {}, {}, 0),
+        ("kimi_linear", {}, {}, 0),
+        ("qwen3_vl", {SECTIONS: [1, 2, 1, 0]}, {}, 0),
+        ("chameleon", {"swin_norm": None}, {}, 2),
+        ("minicpm3", {"attention.kv_lora_rank": None}, {}, 2),
+        ("mistral4", {}, {"blk.0.attn_v_b.weight": None}, 2),
+        ("step3p5", {"rope.dimension_count": 8}, {}, 3),
         ("bert", {"block_count": 2**31 - 1}, {}, 2),
         ("gpt_oss", {"attention.sliding_window": "x"}, {}, 2),
         ("llama", {"attention.head_count": 3}, {}, 2),
