@@ -7,12 +7,15 @@ package under test.
 
 import math
 import re
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import gguf
 import numpy as np
 
-from dispersion.checkpoint import open_checkpoint, to_float64
+from checkpoints import gguf_bytes
+from dispersion.checkpoint import from_arrays, open_checkpoint, to_float64
 
 ARCH = gguf.MODEL_ARCH
 ARCHITECTURES = {
@@ -47,24 +50,37 @@ ARCHITECTURES = {
     "jamba": ARCH.JAMBA, "jina_embeddings_v3": ARCH.JINA_BERT_V3, "llada": ARCH.LLADA,
     "minicpm": ARCH.MINICPM, "nemotron_h": ARCH.NEMOTRON_H, "nomic_bert": ARCH.NOMIC_BERT,
     "qwen": ARCH.QWEN, "xverse": ARCH.XVERSE,
+    "kimi_linear": ARCH.KIMI_LINEAR, "minicpm3": ARCH.MINICPM3, "mistral4": ARCH.MISTRAL4,
+    "hy_v3": ARCH.QWEN3MOE, "mellum": ARCH.QWEN3MOE,
+    "glm4v_text": ARCH.GLM4, "glm_ocr_text": ARCH.GLM4, "glm4v_moe_text": ARCH.GLM4_MOE,
+    "baichuan": ARCH.BAICHUAN, "step3p5": ARCH.STEP35,
+    "glm_moe_dsa": ARCH.GLM_DSA, "deepseek_v32": ARCH.GLM_DSA,
+    "hunyuan_vl_text": ARCH.HUNYUAN_VL, "paddleocr_vl_text": ARCH.PADDLEOCR,
+    "chameleon": ARCH.CHAMELEON, "phimoe": ARCH.PHIMOE,
+    "qwen3_vl_text": ARCH.QWEN3VL, "qwen3_vl_moe_text": ARCH.QWEN3VLMOE,
 }  # fmt: skip
 PERMUTED = (
     ARCH.LLAMA, ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.SMOLLM3, ARCH.OLMO, ARCH.ARCEE,
     ARCH.GRANITE_HYBRID, ARCH.MISTRAL3, ARCH.BAILINGMOE, ARCH.DEEPSEEK, ARCH.INTERNLM2,
     ARCH.LLADA, ARCH.MINICPM, ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE, ARCH.XVERSE,
+    ARCH.CHAMELEON, ARCH.BAICHUAN,
 )  # fmt: skip
-HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
 NEXT = (ARCH.QWEN3NEXT, ARCH.QWEN35, ARCH.QWEN35MOE)
+HALF = (ARCH.GLM4, ARCH.GLM4_MOE)  # half of a head turns where nothing is said
+QWEN3_VL = (ARCH.QWEN3VL, ARCH.QWEN3VLMOE)
+WITH_IMAGES = (*QWEN3_VL, *HALF, ARCH.HUNYUAN_VL, ARCH.PADDLEOCR)
 GRANITES = (ARCH.GRANITE, ARCH.GRANITE_MOE, ARCH.GRANITE_HYBRID)
 # What stands in front of names in files, and not in the golden checkpoints of these.
 PREFIXES = {
     "llada": "model.transformer.",
     "qwen": "transformer.",
+    "step3p5": "model.",
     **dict.fromkeys(
-        ("Dream", "bailing_moe", "deepseek", "internlm2", "minicpm", "xverse"), "model."
+        ("Dream", "baichuan", "bailing_moe", "deepseek", "internlm2", "minicpm", "xverse"), "model."
     ),
 }
-TAKEN_APART = {ARCH.INTERNLM2: "wqkv", ARCH.BAILINGMOE: "query_key_value"}
+LATENT = (ARCH.DEEPSEEK2, ARCH.KIMI_LINEAR, ARCH.MISTRAL4, ARCH.GLM_DSA)
+TAKEN_APART = {ARCH.BAICHUAN: "W_pack", ARCH.INTERNLM2: "wqkv", ARCH.BAILINGMOE: "query_key_value"}
 NEMOTRON_H = (ARCH.NEMOTRON_H, ARCH.NEMOTRON_H_MOE)
 WITH_EXPERTS = {
     ARCH.NEMOTRON_H: ARCH.NEMOTRON_H_MOE, ARCH.JINA_BERT_V3: ARCH.NOMIC_BERT_MOE,
@@ -72,9 +88,10 @@ WITH_EXPERTS = {
 ROTATED_BERTS = (ARCH.JINA_BERT_V3, ARCH.NOMIC_BERT, ARCH.NOMIC_BERT_MOE)
 MIXED = (ARCH.GRANITE_HYBRID, ARCH.LFM2, ARCH.LFM2MOE)
 GEMMA3 = (ARCH.GEMMA3, ARCH.GEMMA_EMBEDDING)
-SHIFTED = (ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
+SHIFTED = (ARCH.STEP35, ARCH.GEMMA, ARCH.GEMMA2, *GEMMA3, ARCH.NEMOTRON, *NEXT)
 LOST = ("experts", "shared_expert", "mlp.router", "pooler", "cls.", "lm_head.", "position_ids")
 LOST += ("decoder.bias", "block_sparse_moe", "shared_mlp", "act_fn", "moe_statics")
+LOST += ("vqmodel", "visual", "vit.", "mlp_AR")
 LOST += ("e_score_correction_bias", "altup_projections", "altup_unembed", "vocab_")
 ROBERTA_OFFSET = 2
 MIMO_DRAFTS = 3
@@ -83,7 +100,23 @@ MINISTRAL = {
     "factor": 4.0, "llama_4_scaling_beta": 0.2, "mscale": 1.0, "mscale_all_dim": 1.0,
     "original_max_position_embeddings": 16, "rope_theta": 1e4, "rope_type": "yarn",
 }  # fmt: skip
-VARIANTS = {  # by name: the folder, and changes of its config
+YARN = {
+    "factor": 4.0, "mscale": 0.8, "mscale_all_dim": 0.8, "original_max_position_embeddings": 64,
+    "rope_theta": 5e3, "rope_type": "yarn",
+}  # fmt: skip
+# Sliding layers turn by the base of full ones in the program, though the file may have another.
+ONE_BASE = {
+    "full_attention": {"rope_theta": 5e4, "rope_type": "default"},
+    "sliding_attention": {"rope_theta": 5e4, "rope_type": "default"},
+}
+YARN_OF_GPT = {
+    "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 5e4, "rope_type": "yarn",
+}  # fmt: skip
+VARIANTS = {
+    "baichuan": ("baichuan", {"repeated": 32}),
+    "baichuan__alibi": ("baichuan__alibi", {"repeated": 40}),
+}
+VARIANTS |= {  # by name: the folder, and changes of its config
     "exaone_moe": ("exaone_moe", {"layer_types": ["sliding_attention", "sliding_attention"]}),
     "lfm2_moe": ("lfm2", {"model_type": "lfm2_moe"}),
     "qwen3_5_moe_text": ("qwen3_5_moe_text", {"full_attention_interval": 2}),
@@ -111,9 +144,15 @@ VARIANTS = {  # by name: the folder, and changes of its config
         },
     ),
     "ministral3": ("ministral3", {"rope_parameters": MINISTRAL}),
+    "phimoe": ("phimoe", {"sliding_window": None}),
+    "mellum": ("mellum", {"rope_parameters": ONE_BASE}),
+    "mellum yarn": ("mellum", {"rope_parameters": ONE_BASE | {"full_attention": YARN_OF_GPT}}),
+    "deepseek_v32 yarn": ("deepseek_v32", {"rope_parameters": YARN}),
     # Files from before kv_b_proj was split.
     "deepseek_v2 whole": ("deepseek_v2", {"whole": True}),
     "deepseek_v3__yarn whole": ("deepseek_v3__yarn", {"whole": True}),
+    # Of which only files of a converter for another dialect say that the temperature grows.
+    "mistral4 tempered": ("mistral4", {"tempered": True}),
     "gemma3_text encoder": (
         "gemma3_text",
         {
@@ -141,12 +180,17 @@ VARIANTS = {  # by name: the folder, and changes of its config
 }
 
 
+# Of later versions than the `gguf` package, with the tensors of the architectures above.
+LATER = {"deepseek_v32": "deepseek32", "hy_v3": "hy_v3", "mellum": "mellum"}
+
+
 class Model:
     """A golden checkpoint and what the converters look up in its config."""
 
     def __init__(self, folder, changes=()):
-        self.source = open_checkpoint(folder)
+        self.source = repeated(open_checkpoint(folder), dict(changes).get("repeated"))
         self.config = {**self.source.config, **dict(changes)}
+        self.config |= self.config.pop("text_config", {})
         self.arch = ARCHITECTURES[self.config["model_type"]]
         if self.config.get("architectures") == ["T5EncoderModel"]:
             self.arch = ARCH.T5ENCODER
@@ -156,6 +200,8 @@ class Model:
             self.arch = WITH_EXPERTS[self.arch]
         if self.config.get("architectures") == ["Gemma3TextModel"]:
             self.arch = ARCH.GEMMA_EMBEDDING
+        own = self.config["model_type"]
+        self.name = LATER.get(own, gguf.MODEL_ARCH_NAMES[self.arch])
         self.layers = self.first("num_hidden_layers", "n_layer", "n_layers", "num_layers")
         self.layers = self.layers or len(self.config["layers_block_type"])
         self.width = self.first("hidden_size", "n_embd", "d_model", "dim")
@@ -170,7 +216,7 @@ class Model:
             self.config.setdefault("seq_length", self.width)
         attention = self.config.get("attn_config", {})
         self.keys = attention.get("kv_n_heads") or self.keys
-        self.split = self.arch is ARCH.DEEPSEEK2 and not self.config.get("whole")
+        self.split = self.arch in LATENT and not self.config.get("whole")
         if self.split:
             self.keys = 1
         self.head_dim = self.first("head_dim", "d_kv") or self.width // self.heads
@@ -191,6 +237,8 @@ class Model:
                 name = name.removeprefix("bert.").removeprefix("roberta.")
                 name = name.removeprefix("distilbert.")
                 name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+            if self.arch in (*QWEN3_VL, *HALF):
+                name = name.replace("language_model.", "")
             if self.arch is ARCH.NOMIC_BERT:
                 name = name.removeprefix("nomic_bert.")
             if self.arch is ARCH.MODERN_BERT:
@@ -198,6 +246,19 @@ class Model:
             if self.arch is ARCH.BLOOM:
                 name = name.removeprefix("transformer.")
             yield PREFIXES.get(self.config["model_type"], "") + name, values
+
+
+def repeated(source, layers):
+    """A checkpoint of two layers with as many as llama.cpp knows it by."""
+    if layers is None:
+        return source
+    arrays = {}
+    for name in source.names:
+        places = [name]
+        if found := re.fullmatch(r"layers\.([01])\.(.+)", name):
+            places = [f"layers.{i}.{found[2]}" for i in range(int(found[1]), layers, 2)]
+        arrays |= dict.fromkeys(places, source.read(name))
+    return from_arrays(arrays, source.config | {"num_hidden_layers": layers})
 
 
 def golden(name):
@@ -238,12 +299,21 @@ def in_file(name):
 
 def modified(model, name, values):
     """What `modify_tensors` of the converter makes of a tensor."""
+    if model.arch is ARCH.KIMI_LINEAR and "conv1d" in name:
+        return values.reshape(1, values.shape[0], 1, values.shape[-1])
+    if model.arch is ARCH.KIMI_LINEAR and name.endswith("A_log"):
+        return -np.exp(values)
     if "conv1d" in name or ".conv.conv." in name:
         return values.squeeze()
+    if model.arch is ARCH.GLM4 and "mrope_section" in model.rope and "_proj." in name:
+        return to_halves(model, values) if re.search("[qk]_proj", name) else values
     if model.arch is ARCH.FALCON_H1:
         return values * np.float32(falcon_factor(model.config, name))
     if model.arch is ARCH.BITNET and name.endswith("_proj.weight"):
         return ternary(values)
+    if model.arch is ARCH.CHAMELEON and re.search(r"[qk]_norm\.", name):
+        # The converter takes the first head's for all.
+        return np.tile(permute(values[0], 1), (len(values), 1))
     if model.arch in PERMUTED and name.endswith(("q_proj.weight", "q_proj.bias")):
         return permute(values, model.heads)
     if model.arch in PERMUTED and name.endswith(("k_proj.weight", "k_proj.bias")):
@@ -263,6 +333,14 @@ def modified(model, name, values):
     if model.config["model_type"] == "roberta" and name == "embeddings.position_embeddings.weight":
         return values[ROBERTA_OFFSET:]
     return values
+
+
+def to_halves(model, values):
+    """Glm4Model.normal_to_neox: pairs of neighbours become halves of what turns."""
+    turned = int(model.head_dim * model.rope["partial_rotary_factor"])
+    heads = values.reshape(-1, model.head_dim, *values.shape[1:])
+    parts = heads[:, 0:turned:2], heads[:, 1:turned:2], heads[:, turned:]
+    return np.concatenate(parts, axis=1).reshape(values.shape)
 
 
 def ternary(values):
@@ -348,7 +426,7 @@ def extra_tensors(model):
 def settings(model, writer):
     """What `set_gguf_parameters` writes."""
     config, arch = model.config, model.arch
-    drafts = 0 if arch is ARCH.DEEPSEEK2 else config.get("num_nextn_predict_layers", 0)
+    drafts = 0 if arch is ARCH.DEEPSEEK2 else config.get("num_nextn_predict_layers") or 0
     if arch is ARCH.MIMO2:
         drafts = MIMO_DRAFTS
         writer.add_nextn_predict_layers(drafts)
@@ -362,6 +440,7 @@ def settings(model, writer):
             "max_seq_len",
             "seq_length",
             "max_sequence_length",
+            "model_max_length",
         )
     )
     if arch is ARCH.FALCON:
@@ -371,7 +450,9 @@ def settings(model, writer):
     )
     writer.add_embedding_length(model.width)
     writer.add_head_count(model.heads)
-    if arch in (ARCH.JAMBA, *NEMOTRON_H):
+    if arch is ARCH.KIMI_LINEAR:
+        writer.add_head_count_kv([int(t == "full_attention") for t in config["layer_types"]])
+    elif arch in (ARCH.JAMBA, *NEMOTRON_H):
         writer.add_head_count_kv([model.keys if a else 0 for a in attending(config)])
     elif arch in MIXED:
         attends = [t == "full_attention" for t in config["layer_types"]]
@@ -381,16 +462,28 @@ def settings(model, writer):
         writer.add_head_count_kv([2 * model.keys if s else model.keys for s in slides])
         writer.add_sliding_window(config["sliding_window"])
         writer.add_sliding_window_pattern(slides)
+    elif arch is ARCH.STEP35:
+        slides = [t == "sliding_attention" for t in config["layer_types"]]
+        both = model.heads, config["num_sliding_attention_heads"]
+        writer.add_head_count([both[s] for s in slides])
+        writer.add_head_count_kv([model.keys for _ in slides])
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern(slides)
     elif arch is not ARCH.GEMMA4:
         writer.add_head_count_kv(model.keys)
-    if arch is ARCH.DEEPSEEK2:
-        latent_settings(config, writer)
+    if arch in LATENT:
+        latent_settings(model, writer)
+    elif arch is ARCH.MINICPM3:  # of values nothing is said
+        writer.add_q_lora_rank(config["q_lora_rank"])
+        writer.add_kv_lora_rank(config["kv_lora_rank"])
+        writer.add_key_length(config["qk_nope_head_dim"] + config["qk_rope_head_dim"])
+        writer.add_rope_dimension_count(config["qk_rope_head_dim"])
     elif arch is ARCH.GEMMA4:
         gemma4_settings(model, writer)
     elif model.first("head_dim", "d_kv") is not None and arch not in (*GRANITES, ARCH.CHATGLM):
         writer.add_key_length(model.head_dim)
         writer.add_value_length(model.head_dim)
-    if model.theta is not None and arch not in (ARCH.FALCON, ARCH.PHI2):
+    if model.theta is not None and arch not in (ARCH.FALCON, ARCH.PHI2, ARCH.MINICPM3):
         writer.add_rope_freq_base(1e4 if arch is ARCH.CHATGLM else model.theta)
     eps = (
         config["layer_norm_epsilon"]
@@ -472,6 +565,9 @@ def settings(model, writer):
                 writer.add_rope_scaling_finetuned(config["position_embedding_type"] == "rope")
         case ARCH.MINICPM:
             writer.add_embedding_scale(config["scale_emb"])
+        case ARCH.MISTRAL4 if config.get("tempered"):
+            writer.add_attn_temperature_scale(model.rope["llama_4_scaling_beta"])
+            writer.add_attn_temperature_length(model.rope["original_max_position_embeddings"])
         case ARCH.MISTRAL3:
             writer.add_rope_scaling_yarn_log_mul(model.rope["mscale_all_dim"])
             writer.add_attn_temperature_scale(model.rope["llama_4_scaling_beta"])
@@ -492,14 +588,42 @@ def settings(model, writer):
             writer.add_full_attention_interval(config["full_attention_interval"])
             if arch is not ARCH.QWEN3NEXT:
                 writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
+        case ARCH.QWEN3VL | ARCH.QWEN3VLMOE:
+            writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
+            writer.add_num_deepstack_layers(1)
+        case ARCH.GLM4 | ARCH.GLM4_MOE if "mrope_section" in model.rope:
+            writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0, 0])
+        case ARCH.PADDLEOCR:
+            writer.add_rope_dimension_sections([*model.rope["mrope_section"], 0])
+        case ARCH.HUNYUAN_VL:
+            writer.add_rope_dimension_sections(model.rope["mrope_section"])
+            writer.add_rope_scaling_alpha(model.rope["alpha"])
+            writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+            writer.add_rope_scaling_factor(model.rope["factor"])
         case ARCH.QWEN2VL:
             writer.add_rope_dimension_sections([1, 2, 1, 0])
-        case ARCH.PHI3:
+        case _ if is_mellum(model):
+            writer.add_sliding_window(config["sliding_window"])
+            slides = [t == "sliding_attention" for t in config["layer_types"]]
+            writer.add_sliding_window_pattern(slides)
+        case ARCH.GLM_DSA:
+            writer.add_indexer_head_count(config["index_n_heads"])
+            writer.add_indexer_key_length(config["index_head_dim"])
+            writer.add_indexer_top_k(config["index_topk"])
+        case ARCH.CHAMELEON:
+            writer.add_swin_norm(config["swin_norm"])
+        case ARCH.PHI3 | ARCH.PHIMOE:
             writer.add_sliding_window(config.get("sliding_window") or 0)
 
 
-def latent_settings(config, writer):
+def is_mellum(model):
+    """Whether it is Mellum, whose tensors are Qwen 3's."""
+    return model.name == "mellum"
+
+
+def latent_settings(model, writer):
     """Sizes of latents; of the one key head that is left of them where kv_b_proj is split."""
+    config = model.config
     still, turned = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
     rank, values = config["kv_lora_rank"], config["v_head_dim"]
     writer.add_kv_lora_rank(rank)
@@ -511,7 +635,8 @@ def latent_settings(config, writer):
         writer.add_value_length(values)
         return
     writer.add_key_length(rank + turned)
-    writer.add_value_length(rank)
+    if model.arch is not ARCH.KIMI_LINEAR:
+        writer.add_value_length(rank)
     writer.add_key_length_mla(still + turned)
     writer.add_value_length_mla(values)
 
@@ -531,14 +656,14 @@ def rope_settings(model, writer):
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
         if rope.get("beta_slow") is not None:
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
-        if arch is ARCH.DEEPSEEK2:
+        if arch in (ARCH.DEEPSEEK2, ARCH.MISTRAL4, ARCH.GLM_DSA):
             writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
     local = model.local.get("rope_theta") or model.config.get("rope_local_base_freq")
     if local is not None:
         writer.add_rope_freq_base_swa(local)
     share = rope.get("partial_rotary_factor") or model.config.get("rotary_pct")
     share = share or model.config.get("partial_rotary_factor")
-    if arch is ARCH.GEMMA4:
+    if arch in (ARCH.GEMMA4, ARCH.MISTRAL4, ARCH.STEP35):
         return
     if share is None and arch in HALF:
         share = 0.5
@@ -572,6 +697,8 @@ def pieces(model):
         if (fused := TAKEN_APART.get(model.arch)) and f".{fused}." in name:
             yield from taken_apart(model, name, values, fused)
             continue
+        if model.arch is ARCH.MINICPM3 and name.endswith("kv_b_proj.weight"):
+            values = of_full_values(model, values)
         if not (model.split and name.endswith("kv_b_proj.weight")):
             yield name, values
             continue
@@ -586,6 +713,14 @@ def pieces(model):
             yield name.replace("q_proj", "qkv_proj"), np.concatenate(three)
 
 
+def of_full_values(model, values):
+    """A kv_b_proj with as many rows of values as the program takes a head to have."""
+    still, share = model.config["qk_nope_head_dim"], model.width // model.heads
+    heads = values.reshape(model.heads, -1, values.shape[-1])
+    more = np.ones((model.heads, still + share - heads.shape[1], values.shape[-1]), np.float32)
+    return np.concatenate([heads, more], axis=1).reshape(-1, values.shape[-1])
+
+
 def taken_apart(model, name, values, fused):
     """One projection as three; in InternLM 2 each key head's queries stand before its key."""
     shape = (-1, model.head_dim, *values.shape[1:])
@@ -596,13 +731,14 @@ def taken_apart(model, name, values, fused):
     else:
         sides = np.split(heads, [model.heads, model.heads + model.keys])
     for letter, side in zip("qkv", sides, strict=True):
-        own = name.replace(f"attention.{fused}", f"self_attn.{letter}_proj")
+        own = name.replace(f"self_attn.{fused}", f"attention.{fused}")
+        own = own.replace(f"attention.{fused}", f"self_attn.{letter}_proj")
         yield own, side.reshape(-1, *values.shape[1:])
 
 
 def write(model, path, *, kind=None):
     """Write the file; `kind` quantises all matrices. Returns the names that were left out."""
-    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[model.arch])
+    writer = gguf.GGUFWriter(path, model.name)
     settings(model, writer)
     blocks = max(model.layers, model.config.get("num_decoder_layers", 0))
     names = gguf.get_tensor_name_map(model.arch, blocks)
@@ -626,3 +762,30 @@ def write(model, path, *, kind=None):
     writer.write_tensors_to_file()
     writer.close()
     return lost
+
+
+@cache
+def converted(name):
+    """Metadata without its prefix and tensors of a converted checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.gguf"
+        write(golden(name), path)
+        reader = gguf.GGUFReader(path)
+        metadata = {
+            key: field.contents()
+            for key, field in reader.fields.items()
+            if not key.startswith("GGUF.")
+        }
+        return metadata, {t.name: np.array(t.data) for t in reader.tensors}
+
+
+def changed(tmp_path, name, change=(), tensors=()):
+    """A converted checkpoint with other metadata and tensors; None takes one away."""
+    metadata, arrays = converted(name)
+    prefix = metadata["general.architecture"] + "."
+    metadata = metadata | {prefix + key: value for key, value in dict(change).items()}
+    metadata = {key: value for key, value in metadata.items() if value is not None}
+    path = tmp_path / "changed.gguf"
+    held = {name: array for name, array in (arrays | dict(tensors)).items() if array is not None}
+    path.write_bytes(gguf_bytes(metadata, held))
+    return path

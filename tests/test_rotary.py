@@ -79,6 +79,22 @@ def test_pairs_cover_the_rotated_coordinates():
     assert proportional.pairs.tolist() == [[j, j + 16] for j in range(4)]
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_still_pairs_are_left_where_they_are(interleaved):
+    rule = RopeRule(interleaved=interleaved)
+    turns = {"rope_type": "sections", "rope_theta": 100.0, "still_pairs": [2, 0]}
+    found = rotary_from_config({"rope_parameters": turns}, None, 8, rule)
+    plain = rotary_from_config({"rope_theta": 100.0}, None, 8, rule)
+    np.testing.assert_array_equal(found.pairs, plain.pairs[[1, 3]])
+    np.testing.assert_array_equal(found.frequencies, plain.frequencies[[1, 3]])
+    np.testing.assert_array_equal(found.unrotated, sorted(plain.pairs[[0, 2]].ravel()))
+    x = np.random.default_rng(3).standard_normal(8)
+    turned = found.rotate(x, 5)
+    np.testing.assert_array_equal(turned[found.unrotated], x[found.unrotated])
+    moved = found.pairs.ravel()
+    np.testing.assert_array_equal(turned[moved], plain.rotate(x, 5)[moved])
+
+
 def rotate_half(x):
     half = x.shape[-1] // 2
     return np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
@@ -153,6 +169,21 @@ BAD = {
         "rope_parameters",
     ),
     "huge": ({"rope_theta": 10**400}, CheckpointError, "rope_theta"),
+    "all_still": (
+        {"rope_parameters": {"rope_type": "sections", "still_pairs": [0, 1, 2, 3]}},
+        CheckpointError,
+        "still_pairs",
+    ),
+    "no_pair": (
+        {"rope_parameters": {"rope_type": "sections", "still_pairs": [4]}},
+        CheckpointError,
+        "still_pairs",
+    ),
+    "nothing_still": (
+        {"rope_parameters": {"rope_type": "sections"}},
+        CheckpointError,
+        "still_pairs",
+    ),
     "unknown": ({"rope_scaling": {"type": "spiral"}}, UnsupportedError, "spiral"),
 }
 

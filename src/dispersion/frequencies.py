@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dispersion.checkpoint.text import shown
 from dispersion.config import integer, positive, positives
 from dispersion.enclosure import Enclosure
 from dispersion.errors import CheckpointError
@@ -73,11 +74,15 @@ class Scaling:
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """Frequencies, the factor of cos and sin, and the frequencies at a context length."""
+    """Frequencies, the factor of cos and sin, and the frequencies at a context length.
+
+    No position turns the pairs `still`.
+    """
 
     frequencies: NDArray[np.float64]
     attention_factor: Enclosure = ONE
     rescale: Callable[[int], NDArray[np.float64]] | None = None
+    still: tuple[int, ...] = ()
 
 
 def _outward(value: float, ulps: int) -> Enclosure:
@@ -187,6 +192,20 @@ def _longrope(s: Scaling) -> Scaled:
     return Scaled(at(trained), a, None if short == long else at)
 
 
+def _sections(s: Scaling) -> Scaled:
+    # No config.json has this kind: it is what llama.cpp makes of sections of pairs.
+    still: Any = s.parameters.get("still_pairs")
+    pairs = range(s.size // 2)
+    listed = isinstance(still, list) and all(type(p) is int and p in pairs for p in still)
+    if not listed or len(set(still)) == len(pairs):
+        msg = (
+            f"still_pairs in {s.where} must list pairs from 0 to {len(pairs) - 1}, not all. "
+            f"Got {shown(repr(still))}."
+        )
+        raise CheckpointError(msg)
+    return Scaled(s.plain, still=tuple(still))
+
+
 KINDS: dict[str, Callable[[Scaling], Scaled]] = {
     "default": _default,
     "linear": _linear,
@@ -195,4 +214,5 @@ KINDS: dict[str, Callable[[Scaling], Scaled]] = {
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,
+    "sections": _sections,
 }

@@ -220,7 +220,7 @@ def rotary_from_config(
     if not np.all(np.isfinite(scaled.frequencies)):
         msg = f"rope_theta in {where} must give finite frequencies. Got {theta}."
         raise CheckpointError(msg)
-    return rotary(
+    found = rotary(
         scaled.frequencies,
         head_dim,
         interleaved=rule.interleaved,
@@ -229,6 +229,10 @@ def rotary_from_config(
         kind=kind,
         rescale=scaled.rescale,
     )
+    if not scaled.still:
+        return found
+    turning = np.setdiff1d(np.arange(len(found.pairs)), scaled.still)
+    return replace(found, frequencies=found.frequencies[turning], pairs=found.pairs[turning])
 
 
 def _parameters(

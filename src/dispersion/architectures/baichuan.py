@@ -23,6 +23,8 @@ from dispersion.position_bias import LinearBias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dispersion.architectures.plans import Plan
+    from dispersion.checkpoint import Checkpoint
     from dispersion.enclosure import Enclosure
 
 _SMALL, _LARGE = 4096, 5120  # hidden sizes of 7B and 13B
@@ -51,7 +53,7 @@ def _bias(heads: int, scale: Enclosure, head: int) -> LinearBias:  # noqa: ARG00
     return LinearBias(bloom_slope(heads, head))
 
 
-FAMILY = Blocks(
+BLOCKS = Blocks(
     stack="layers",
     module="self_attn",
     norm="input_layernorm",
@@ -77,4 +79,24 @@ FAMILY = Blocks(
         r"norm\.weight": ledger.FINAL_NORM,
         r"(.+\.)?lm_head\..+": ledger.HEAD,
     },
-).family("baichuan", ("Baichuan", "BaiChuan"), "one projection; RoPE at 7B, ALiBi at 13B")
+)
+# GGUF files hold queries, keys and values apart.
+APART = replace(
+    BLOCKS,
+    sides=("q_proj", "k_proj"),
+    layout=None,
+    inside={**BLOCKS.inside, r"self_attn\.v_proj\.weight": ledger.VALUE},
+)
+_FAMILY = BLOCKS.family(
+    "baichuan", ("Baichuan", "BaiChuan"), "one projection; RoPE at 7B, ALiBi at 13B"
+)
+
+
+def read(checkpoint: Checkpoint, layers: frozenset[int] | None) -> Plan:
+    """Read a config of either class, or a GGUF file."""
+    if checkpoint.format == "gguf":
+        return APART.family("baichuan", (), "").read(checkpoint, layers)
+    return _FAMILY.read(checkpoint, layers)
+
+
+FAMILY = replace(_FAMILY, read=read)

@@ -224,8 +224,8 @@ class Reader:
         if rotary is not None and self.rules.backward:
             rotary = rotary.reversed()
         still = rotary is not None and bool(rotary.unrotated.size)
-        # This kind says itself which pairs of a whole head turn, and every code takes it so.
-        if default is None and (rotary is None or rotary.kind != "proportional"):
+        # These kinds say themselves which pairs of a whole head turn, and every code takes it so.
+        if default is None and (rotary is None or rotary.kind not in ("proportional", "sections")):
             partial = positive(self.config, "partial_rotary_factor", 1.0)
             if partial != 1 or still:
                 if rotary is not None and still:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Config = Mapping[str, Any]
 
 LATENT_EPS = 1e-6  # the latents' norms do not read the config's ε
+# What they are computed with where a GGUF file is run; no config.json has this key.
+GGUF_EPS = "latent_norm_eps"
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class Latent:
 def _read(rules: Latent, name: str, checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     config = checkpoint.config
     layers = integer(config, "num_hidden_layers", maximum=MOST_LAYERS)
-    one = layer_of(rules, config)
+    stated = checkpoint.format == "gguf" and GGUF_EPS in config
+    one = layer_of(rules, config, positive(config, GGUF_EPS) if stated else LATENT_EPS)
     # Layers behind the last one predict further tokens; the model's own pass does not run them.
     further = integer(config, "num_nextn_predict_layers", 0, minimum=0)
 
@@ -116,8 +119,13 @@ def stated_positions(config: Config) -> int | None:
     return None if config.get(key) is None else integer(config, key)
 
 
-def layer_of(rules: Latent, config: Config) -> Callable[[str, str, int], LatentAttention]:
-    """From names of an attention module and of the norm in front of it, and a layer's index."""
+def layer_of(
+    rules: Latent, config: Config, eps: float = LATENT_EPS
+) -> Callable[[str, str, int], LatentAttention]:
+    """From names of an attention module and of the norm in front of it, and a layer's index.
+
+    `eps` is the ε of the latents' norms.
+    """
     width, heads = integer(config, "hidden_size"), integer(config, "num_attention_heads")
     still, turned = integer(config, "qk_nope_head_dim"), integer(config, "qk_rope_head_dim")
     if "q_lora_rank" not in config:
@@ -151,7 +159,7 @@ def layer_of(rules: Latent, config: Config) -> Callable[[str, str, int], LatentA
             scale=scale,
             rotary=rotary,
             rotated_factor=rotated_factor,
-            eps=LATENT_EPS,
+            eps=eps,
             growth=None if rules.growth is None else rules.growth(config),
             rank=rank,
             query_rank=query_rank,

@@ -20,6 +20,7 @@ from dispersion.checkpoint.gguf_metadata import WIDEST_HEAD, Contents
 from dispersion.checkpoint.gguf_parts import read_parts
 from dispersion.checkpoint.gguf_rope import FREQS, LONG, SHORT
 from dispersion.checkpoint.gguf_rows import Order, runs
+from dispersion.checkpoint.gguf_sections import ROWS
 from dispersion.checkpoint.regular import regular_size
 from dispersion.checkpoint.safetensors import map_bytes
 from dispersion.checkpoint.tensors import Checkpoint, TensorInfo
@@ -96,9 +97,10 @@ def from_header(
     config = translate(metadata, file, contents)
     names = architecture.names_in(contents)
     order = Order(
-        architecture.rows,
+        config.pop(ROWS, architecture.rows),
         {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]},
         config["head_dim"],
+        int(config["head_dim"] * config.get("partial_rotary_factor", 1.0)),
     )
     renamed: dict[str, Stored] = {}
     for name, stored in tensors.items():
@@ -166,6 +168,9 @@ def _read(
     stored = tensors[name]
     if order.transposed(name):
         whole = _dequantised(stored, name, mapped, None).T
+        return whole if rows is None else whole[rows]
+    if (columns := order.columns(name, stored.shape)) is not None:
+        whole = _dequantised(stored, name, mapped, None)[:, columns]
         return whole if rows is None else whole[rows]
     if 0 in stored.shape:  # however many rows of nothing there are
         return _dequantised(stored, name, mapped, rows)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Scaled = Callable[[Metadata, Config], dict[str, Any]]
     Settings = Callable[[Metadata, Config, Contents], dict[str, Any]]
 
-Rows = Literal["as they are", "pairs", "by side", "transposed"]
+Rows = Literal["as they are", "pairs", "pairs, norms too", "halves", "by side", "transposed"]
 RMS = ("attention.layer_norm_rms_epsilon", "rms_norm_eps")
 NORM = ("attention.layer_norm_rms_epsilon", "norm_eps")
 T5 = ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon")
@@ -34,8 +34,9 @@ class Architecture:
         names: its tensor names.
         names_with: a stem within a layer, and the names of files that have it.
         rows: how rows of query and key projections lie in the file: "pairs" where rotated pairs
-            are neighbours, "by side" where all queries come first, then all keys and all values,
-            "transposed" where Hugging Face stores [in, out].
+            are neighbours (also in QK norms by head: "norms too"), "halves" where they are
+            neighbours in the model alone, "by side" where all queries come first, then all keys and
+            all values, "transposed" where Hugging Face stores [in, out].
         eps: keys of the norm's ε in file and config.
         reads: metadata keys beyond those that all architectures have.
         scaled: further keys of its config that stand beside a scaling of the rotation.
@@ -48,6 +49,7 @@ class Architecture:
         latent: whether attention is latent: rope.dimension_count is a part of each head.
         mixed: whether attention.head_count_kv lists key heads by layer, 0 where none attends.
         by_layer: whether sizes and rotations by layer are left to `settings`.
+        heads_by_layer: whether attention.head_count may differ between layers, as `settings` say.
         head_is_share: whether a head's size must be embedding_length / head_count.
     """
 
@@ -68,6 +70,7 @@ class Architecture:
     latent: bool = False
     mixed: bool = False
     by_layer: bool = False
+    heads_by_layer: bool = False
     head_is_share: bool = False
 
     def names_in(self, found: Contents) -> Names:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dispersion.checkpoint.gguf_families import ARCHITECTURES, UNREAD
+from dispersion.checkpoint.gguf_families import ARCHITECTURES
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS, WIDEST_HEAD, Contents, Metadata
 from dispersion.checkpoint.gguf_rope import rope_scaling
 from dispersion.checkpoint.gguf_settings import partial_factor
+from dispersion.checkpoint.gguf_unread import STRANGE, UNREAD
 from dispersion.checkpoint.text import shown
 from dispersion.errors import CheckpointError, UnsupportedError
 
@@ -29,7 +30,7 @@ DRAFTS = "nextn_predict_layers"
 # Settings outside `attention.` and `rope.` that change it or the count of its layers.
 ELSEWHERE = (
     "attn_logit_softcapping", DRAFTS, "full_attention_interval",
-    "no_rope_layer_step", "n_deepstack_layers", "decoder_block_count",
+    "no_rope_layer_step", "n_deepstack_layers", "decoder_block_count", "swin_norm",
 )  # fmt: skip
 # What files of these say of attention.causal, their own settings read.
 ENCODERS = (
@@ -53,6 +54,12 @@ def find_architecture(values: Mapping[str, Any], file: str) -> tuple[str, Archit
         msg = (
             f"{shown(file)} holds the architecture {shown(name)}, which is not read from GGUF "
             f"files: {UNREAD[name]}. Give the model's safetensors files."
+        )
+        raise UnsupportedError(msg)
+    if name in STRANGE:
+        msg = (
+            f"{shown(file)} holds the architecture {shown(name)}, which is not read: "
+            f"{STRANGE[name]}. `dispersion families` lists the families that are."
         )
         raise UnsupportedError(msg)
     if name not in ARCHITECTURES:
@@ -79,7 +86,7 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
     name, architecture = find_architecture(values, file)
     meta = Metadata(values, name, file)
     _refuse(meta, architecture)
-    heads, width = meta.integer("attention.head_count"), meta.integer("embedding_length")
+    heads, width = _heads(meta, architecture), meta.integer("embedding_length")
     head_dim = _head_dim(meta, heads, width, latent=architecture.latent)
     layers = _layers(meta, architecture)
     config: dict[str, Any] = {
@@ -88,12 +95,12 @@ def translate(values: Mapping[str, Any], file: str, found: Contents) -> dict[str
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": (
-            max(meta.counts("attention.head_count_kv", layers))
+            # New files of latent attention store one key head, whose keys are the latents.
+            heads
+            if architecture.latent or architecture.by_layer
+            else max(meta.counts("attention.head_count_kv", layers))
             if architecture.mixed
             else meta.integer("attention.head_count_kv", heads)
-            # New files of latent attention store one key head, whose keys are the latents.
-            if not architecture.latent and not architecture.by_layer
-            else heads
         ),
         "head_dim": head_dim,
         "rope_theta": meta.real("rope.freq_base", 10000.0),
@@ -134,6 +141,12 @@ def _layers(meta: Metadata, architecture: Architecture) -> int:
         )
         raise CheckpointError(msg)
     return layers - drafts
+
+
+def _heads(meta: Metadata, architecture: Architecture) -> int:
+    """Query heads, of the first layer where they are left to `settings`."""
+    key = "attention.head_count"
+    return meta.first(key) if architecture.heads_by_layer else meta.integer(key)
 
 
 def _head_dim(meta: Metadata, heads: int, width: int, *, latent: bool) -> int:

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from dispersion.checkpoint import gguf_gemma4 as gemma4
 from dispersion.checkpoint import gguf_hybrids as hybrids
-from dispersion.checkpoint import gguf_latent as latent
 from dispersion.checkpoint import gguf_layers as layers
 from dispersion.checkpoint import gguf_names as names
 from dispersion.checkpoint import gguf_older_names as older
+from dispersion.checkpoint import gguf_sections as sections
 from dispersion.checkpoint import gguf_settings as settings
+from dispersion.checkpoint import gguf_step35 as step35
 from dispersion.checkpoint.gguf_architecture import LAYER, NORM, T5, Architecture
-from dispersion.checkpoint.gguf_rope import SECTIONS
+from dispersion.checkpoint.gguf_latent_families import LATENT
+from dispersion.checkpoint.gguf_sections import DEEPSTACK, SECTIONS
 
-ARCHITECTURES: dict[str, Architecture] = {
+PLAIN: dict[str, Architecture] = {
     "afmoe": Architecture(
         "afmoe", layers.afmoe, names.AFMOE, reads=layers.SLIDING,
     ),
     "apertus": Architecture("apertus", names=names.APERTUS, factors=("rope_freqs",)),
     "arcee": Architecture("arcee", rows="pairs"),
+    "baichuan": Architecture(
+        "llama", settings.baichuan, rows="pairs", scaled=settings.unturned,
+        scalings=("none", "linear"), head_is_share=True,
+    ),
     "bailingmoe": Architecture("llama", rows="pairs"),
     "bailingmoe2": Architecture(
         "bailing_moe", settings.bailing, names.BAILING, partial=True, drafts=True,
@@ -34,6 +40,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "bloom": Architecture(
         "bloom", settings.bloom, older.BLOOM, None, "by side",
         ("attention.layer_norm_epsilon", "layer_norm_epsilon"), scalings=(), head_is_share=True,
+    ),
+    "chameleon": Architecture(
+        "chameleon", settings.chameleon, rows="pairs, norms too", reads=("swin_norm",),
+        scalings=("none", "linear"), head_is_share=True,
     ),
     "chatglm": Architecture(
         "glm", names=names.FUSED, scalings=("none", "linear"), partial=True, fused=True,
@@ -50,10 +60,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         scalings=("none", "linear"), head_is_share=True,
     ),
     "deepseek": Architecture("llama", rows="pairs"),
-    "deepseek2": Architecture(
-        "deepseek_v3", latent.deepseek, names.LATENT, reads=latent.READS,
-        scaled=latent.stretched, scalings=("none", "yarn"), latent=True,
-    ),
     "dots1": Architecture("dots1"),
     "dream": Architecture("dream", settings.two_sided),
     "ernie4_5": Architecture("ernie4_5", settings.bias_as("use_bias")),
@@ -94,9 +100,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         "gemma4_text", gemma4.gemma4, names.GEMMA4, reads=gemma4.READS, scalings=("none",),
         factors=("rope_freqs",), local_base=True, by_layer=True,
     ),
-    "glm4": Architecture("glm4", names=names.GLM4, partial=True),
+    "glm4": Architecture(
+        "glm4", sections.glm4, names.GLM4, reads=(SECTIONS,), partial=True, drafts=True,
+    ),
     "glm4moe": Architecture(
-        "glm4_moe", settings.qk_normed, names.NORM_BEHIND, partial=True, drafts=True,
+        "glm4_moe", sections.glm4_moe, names.NORM_BEHIND, reads=(SECTIONS,), partial=True,
+        drafts=True,
     ),
     "gpt-oss": Architecture("gpt_oss", layers.gpt_oss, names.SINKS, reads=layers.SLIDING),
     "gpt2": Architecture(
@@ -114,6 +123,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     "granitemoe": Architecture("granitemoe", settings.granite, rows="pairs"),
     "hunyuan-dense": Architecture("hunyuan_v1_dense", names=names.HUNYUAN),
     "hunyuan-moe": Architecture("hunyuan_v1_moe", names=names.HUNYUAN),
+    # Behind its norm no rotation is left, by whichever positions and bases.
+    "hunyuan_vl": Architecture(
+        "hunyuan_vl_text", names=names.HUNYUAN, reads=(SECTIONS, "rope.scaling.alpha"),
+        scalings=("none",),
+    ),
+    "hy_v3": Architecture("hy_v3", drafts=True),
     "internlm2": Architecture("llama", rows="pairs", head_is_share=True),
     "jais2": Architecture("jais2", eps=LAYER, scalings=("none", "linear")),
     "jamba": Architecture("jamba", hybrids.jamba, names.JAMBA, scalings=(), mixed=True),
@@ -128,6 +143,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama4": Architecture(
         "llama4_text", layers.llama4, reads=layers.SLIDING, scalings=("none", "linear"),
         factors=("rope_freqs",),
+    ),
+    "mellum": Architecture(
+        "mellum", layers.mellum, reads=layers.SLIDING, scaled=layers.scaled_where_full,
     ),
     "mimo2": Architecture(
         "mimo_v2_flash", layers.mimo2, names.MIMO2,
@@ -176,6 +194,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "olmo": Architecture("olmo", rows="pairs", eps=None),
     "olmo2": Architecture("olmo2", layers.olmo2, names.NORMS_BEHIND, reads=layers.SLIDING),
     "olmoe": Architecture("olmoe"),
+    "paddleocr": Architecture(
+        "paddleocr_vl_text", sections.paddleocr, reads=(SECTIONS,), scalings=("none", "linear"),
+    ),
     "phi2": Architecture(
         "phi", settings.phi2, older.PHI, eps=LAYER, partial=True, scalings=("none", "linear"),
     ),
@@ -184,12 +205,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         scalings=("none", "linear", "longrope"), partial=True,
         factors=("rope_factors_long", "rope_factors_short"),
     ),
+    "phimoe": Architecture(
+        "phimoe", settings.phi3, reads=layers.SLIDING[:1], scalings=("none", "linear", "longrope"),
+        factors=("rope_factors_long", "rope_factors_short"),
+    ),
     "qwen": Architecture(
         "qwen2", names=names.FUSED, scalings=("none", "linear"), fused=True, head_is_share=True,
     ),
     "qwen2": Architecture("qwen2"),
     "qwen2moe": Architecture("qwen2_moe", settings.bias_as("qkv_bias")),
-    "qwen2vl": Architecture("qwen2", settings.qwen2_vl, reads=(SECTIONS,)),
+    "qwen2vl": Architecture("qwen2", sections.qwen2_vl, reads=(SECTIONS,)),
     "qwen3": Architecture("qwen3"),
     "qwen35": Architecture(
         "qwen3_5_text", hybrids.qwen3_5, names.QWEN3_NEXT,
@@ -200,6 +225,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         reads=(hybrids.INTERVAL, SECTIONS), partial=True, drafts=True,
     ),
     "qwen3moe": Architecture("qwen3_moe"),
+    "qwen3vl": Architecture(
+        "qwen3_vl_text", sections.qwen3_vl, reads=(SECTIONS, DEEPSTACK), scalings=("none",),
+    ),
+    "qwen3vlmoe": Architecture(
+        "qwen3_vl_moe_text", sections.qwen3_vl, reads=(SECTIONS, DEEPSTACK), scalings=("none",),
+    ),
     "qwen3next": Architecture(
         "qwen3_next", hybrids.qwen3_next, names.QWEN3_NEXT, reads=(hybrids.INTERVAL,), partial=True,
     ),
@@ -216,6 +247,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         "starcoder2", settings.bias_as("use_bias"),
         eps=("attention.layer_norm_epsilon", "norm_epsilon"),
     ),
+    "step35": Architecture(
+        "step3p5", step35.step35, names.STEP35, reads=step35.READS, scalings=("none",),
+        factors=("rope_freqs",), local_base=True, drafts=True, by_layer=True, heads_by_layer=True,
+    ),
     "t5": Architecture(
         "t5", settings.t5, older.T5, eps=T5, reads=("attention.relative_buckets_count",
         "decoder_block_count"), scalings=(),
@@ -226,20 +261,4 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "xverse": Architecture("llama", settings.of_one_group, rows="pairs", scalings=("none",)),
 }  # fmt: skip
-# Architectures of models that are read from other files, and why not from these.
-_LATENTS = "llama.cpp normalises latents with another ε than the model"
-_SECTIONS = "in llama.cpp the slowest pairs do not turn with the positions of text"
-UNREAD: dict[str, str] = {
-    "baichuan": "whether its heads turn or have ALiBi is told by the number of layers alone",
-    "chameleon": "norms of its queries and keys lie in an order that is not read",
-    "clip": "it holds towers for images without the text they go with",
-    "gptj": "llama.cpp does not run it",
-    "kimi-linear": _LATENTS,
-    "minicpm3": _LATENTS,
-    "mistral4": "what such files say of the temperature of logits is not established",
-    "orion": "which pairs turn depends on the version of llama.cpp",
-    "phimoe": "llama.cpp computes another norm than the model has",
-    "qwen3vl": _SECTIONS,
-    "qwen3vlmoe": _SECTIONS,
-    "step35": "which pairs turn on which layers depends on the version of llama.cpp",
-}
+ARCHITECTURES: dict[str, Architecture] = dict(sorted({**PLAIN, **LATENT}.items()))

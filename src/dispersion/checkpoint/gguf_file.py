@@ -57,7 +57,7 @@ def parse(path: Path) -> Parsed:
     Arrays of more than 4096 entries are left out of the metadata.
 
     Raises:
-        UnsupportedError: version 1, or big-endian.
+        UnsupportedError: version 1, big-endian, or a tensor of unknown type.
         CheckpointError: unreadable, truncated or malformed.
     """
     with _opened(path) as cursor:
@@ -127,7 +127,7 @@ def parse_header(cursor: Cursor, file: str) -> Parsed:
         file: named in messages and by the tensors.
 
     Raises:
-        UnsupportedError: version 1, or big-endian.
+        UnsupportedError: version 1, big-endian, or a tensor of unknown type.
         CheckpointError: truncated or malformed.
     """
     with named(file):
@@ -191,8 +191,11 @@ def _tensor(cursor: Cursor, file: str) -> Stored:
     try:
         kind = GGMLQuantizationType(number)
     except ValueError:
-        msg = f"gives the tensor {shown(name)} the unknown type {number}"
-        raise Malformed(msg) from None
+        msg = (
+            f"{shown(file)}: the tensor {shown(name)} has the type {number}, which the gguf "
+            "package does not know. Requantise the model to Q8_0 or F16."
+        )
+        raise UnsupportedError(msg) from None
     block, block_bytes = GGML_QUANT_SIZES[kind]
     if shape[-1] % block:
         msg = f"has rows of {shape[-1]} in the tensor {shown(name)}; {kind.name} needs {block}s"

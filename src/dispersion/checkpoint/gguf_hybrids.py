@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dispersion.checkpoint.gguf_rope import check_sections
+from dispersion.checkpoint.gguf_sections import check_sections
 from dispersion.checkpoint.gguf_settings import granite_factors
 
 if TYPE_CHECKING:

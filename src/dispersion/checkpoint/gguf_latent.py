@@ -14,7 +14,7 @@ import numpy as np
 
 from dispersion.checkpoint.tensors import TensorInfo
 from dispersion.checkpoint.text import shown
-from dispersion.errors import CheckpointError
+from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,28 +30,41 @@ if TYPE_CHECKING:
 
 KEYS, VALUES, WHOLE = "k_b_proj.weight", "v_b_proj.weight", "kv_b_proj.weight"
 MULTIPLIER = "rope.scaling.yarn_log_multiplier"
-READS = (
-    "attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla",
-    "attention.value_length_mla", MULTIPLIER,
+KEY_HEADS = "attention.head_count_kv"
+PICKS = "attention.indexer.top_k"
+INDEXER = (
+    PICKS, "attention.indexer.head_count", "attention.indexer.key_length",
+    "attention.indexer.types",
 )  # fmt: skip
-EPS = 1e-6  # of the latents' norms
+TEMPERATURE, LENGTH = "attention.temperature_scale", "attention.temperature_length"
+RANKS = ("attention.q_lora_rank", "attention.kv_lora_rank")
+SIZES = (*RANKS, "attention.key_length_mla", "attention.value_length_mla")
+READS = (*SIZES, MULTIPLIER, TEMPERATURE, LENGTH)
 
 
-def deepseek(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
-    """Sizes of the latents and of the parts of a head."""
-    key, eps = "attention.layer_norm_rms_epsilon", config["rms_norm_eps"]
-    if abs(eps - EPS) > 1e-6 * EPS:  # the file's number is a float32
-        meta.refuse(
-            key, f"which its latents' norms would take too; they are read with {EPS:g} only"
-        )
+def _sizes(meta: Metadata, config: Config, *, plain: bool) -> dict[str, Any]:
+    """Sizes of the latents and of the parts of a head, and what their norms are computed with.
+
+    `plain` is whether queries have no latent.
+    """
     if config["qk_rope_head_dim"] >= config["head_dim"]:
         size = config["head_dim"]
         meta.refuse("rope.dimension_count", f"which must be less than the head's {size}")
-    plain = found.any("attn_q.weight")
     return {
         "q_lora_rank": None if plain else meta.integer("attention.q_lora_rank"),
         "kv_lora_rank": meta.integer("attention.kv_lora_rank"),
         "qk_nope_head_dim": config["head_dim"] - config["qk_rope_head_dim"],
+        # llama.cpp takes the ε of the input's norm, where the models' code has one of its own.
+        "latent_norm_eps": config["rms_norm_eps"],
+    }
+
+
+def deepseek(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """DeepSeek V3, or Mistral 4 where a temperature grows with the position."""
+    tempered = {"model_type": "mistral4"} if meta.nonzero(TEMPERATURE) else {}
+    return {
+        **_sizes(meta, config, plain=found.any("attn_q.weight")),
+        **tempered,
         "v_head_dim": meta.integer(
             "attention.value_length_mla", meta.get("attention.value_length")
         ),
@@ -59,16 +72,62 @@ def deepseek(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
     }
 
 
+def indexed(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """DeepSeek V3's attention on keys that an indexer picks.
+
+    Versions of llama.cpp without an indexer see all keys, which are no fewer than those picked.
+    """
+    return deepseek(meta, config, found) | {"index_topk": meta.integer(PICKS)}
+
+
+def minicpm3(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """Values of as many coordinates as a head's share of the width, where nothing is said."""
+    share = max(config["hidden_size"] // config["num_attention_heads"], 1)
+    return {
+        **_sizes(meta, config, plain=not found.any("attn_q_b.weight")),
+        "v_head_dim": meta.integer("attention.value_length", share),
+    }
+
+
+def kimi_linear(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """Layers without key heads are linear; in the others nothing turns."""
+    if found.any("attn_kv_b.weight"):
+        msg = (
+            f"{shown(meta.file)} holds the tensor attn_kv_b.weight, with which llama.cpp puts the "
+            "parts of keys in another order than those of queries. Convert the model again."
+        )
+        raise UnsupportedError(msg)
+    layers = range(1, config["num_hidden_layers"] + 1)
+    counts = meta.counts(KEY_HEADS, len(layers))
+    return {
+        **_sizes(meta, config, plain=not found.any("attn_q_a_norm.weight")),
+        "v_head_dim": meta.integer("attention.value_length_mla"),
+        "linear_attn_config": {
+            "full_attn_layers": [i for i, count in zip(layers, counts, strict=True) if count],
+            "kda_layers": [i for i, count in zip(layers, counts, strict=True) if not count],
+        },
+    }
+
+
 def stretched(meta: Metadata, config: Config) -> dict[str, Any]:
-    """A yarn scaling with DeepSeek's factors, of which the file holds one."""
-    if "rope_scaling" not in config:
-        return {}
-    if not meta.nonzero(MULTIPLIER):
-        meta.refuse(MULTIPLIER, "without which programs disagree on the factor of the logits")
-    # The converter multiplied by 0.1, the program divides by it, both in float32.
-    value = float(np.float32(meta.real(MULTIPLIER)) / np.float32(0.1))
-    factors = {"mscale": value, "mscale_all_dim": value}
-    return {"rope_scaling": config["rope_scaling"] | factors}
+    """A yarn scaling with DeepSeek's factors, of which the file holds one; a temperature."""
+    scaling = config.get("rope_scaling")
+    if scaling is not None:
+        if not meta.nonzero(MULTIPLIER):
+            meta.refuse(MULTIPLIER, "without which programs disagree on the factor of the logits")
+        # The converter multiplied by 0.1, the program divides by it, both in float32.
+        value = float(np.float32(meta.real(MULTIPLIER)) / np.float32(0.1))
+        scaling = scaling | {"mscale": value, "mscale_all_dim": value}
+    if not meta.nonzero(TEMPERATURE):
+        return {} if scaling is None else {"rope_scaling": scaling}
+    if scaling is None:
+        meta.refuse(TEMPERATURE, "without the yarn scaling whose original length it refers to")
+    original = scaling["original_max_position_embeddings"]
+    if meta.get(LENGTH) != original:
+        rule = f"but the temperature must grow by the original length of yarn, {original}"
+        meta.refuse(LENGTH, rule)
+    growth = {"llama_4_scaling_beta": meta.real(TEMPERATURE), "rope_theta": config["rope_theta"]}
+    return {"rope_scaling": None, "rope_parameters": scaling | growth}
 
 
 @dataclass(frozen=True)

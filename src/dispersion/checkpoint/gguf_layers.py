@@ -80,6 +80,22 @@ def olmo2(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  #
     }
 
 
+def mellum(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """A window on three layers of four, or on those that the file lists, or on none."""
+    layers = config["num_hidden_layers"]
+    if not meta.nonzero(WINDOW):
+        return {"sliding_window": None, "layer_types": ["full_attention"] * layers}
+    return {"sliding_window": meta.integer(WINDOW), "layer_types": layer_types(meta, layers, 4)}
+
+
+def scaled_where_full(meta: Metadata, config: Config) -> dict[str, Any]:  # noqa: ARG001
+    """One base for all layers, and a scaling of full ones alone."""
+    plain = {"rope_type": "default", "rope_theta": config["rope_theta"]}
+    full = plain | (config.get("rope_scaling") or {})
+    nested = {"full_attention": full, "sliding_attention": plain}
+    return {"rope_scaling": None, "rope_parameters": nested}
+
+
 def gpt_oss(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """A window on every other layer."""
     return {

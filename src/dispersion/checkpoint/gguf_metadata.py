@@ -76,6 +76,18 @@ class Metadata:
             raise self._wrong(key, f"a positive integer{limit}", value)
         return value
 
+    def first(self, key: str) -> int:
+        """A positive integer, or the first of a list of some.
+
+        Raises:
+            CheckpointError: missing, or something else.
+        """
+        value = self.get(key)
+        listed = value if isinstance(value, list) and value else [value]
+        if any(type(v) is not int or not 0 < v <= LARGEST for v in listed):
+            raise self._wrong(key, "a positive integer, or a list of them", value)
+        return int(listed[0])
+
     def counts(self, key: str, layers: int) -> list[int]:
         """An integer from 0 on for each layer, all positive ones the same.
 

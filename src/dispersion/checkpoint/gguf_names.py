@@ -93,6 +93,7 @@ NORMS_BEHIND = replace(
     },
 )
 MIMO2 = replace(DECODER, bare={"attn_sinks": "self_attn.attention_sink_bias"})
+STEP35 = replace(DECODER, layer={**DECODER.layer, "attn_gate": "self_attn.g_proj"})
 AFMOE = replace(
     NORMS_BEHIND,
     layer={
@@ -181,6 +182,19 @@ LATENT = replace(
         "attn_kv_b": "self_attn.kv_b_proj",
         "attn_k_b": "self_attn.k_b_proj",
         "attn_v_b": "self_attn.v_b_proj",
+    },
+)
+INDEXED = replace(LATENT, layer={**LATENT.layer, "indexer": "self_attn.indexer"})
+KIMI_LINEAR = replace(
+    LATENT,
+    layer={
+        **LATENT.layer,
+        **{f"ssm_conv1d_{side}": f"self_attn.{side}_conv1d" for side in "qkv"},
+        **{f"ssm_{gate}": f"self_attn.{gate}_proj" for gate in ("f_a", "f_b", "g_a", "g_b")},
+        "ssm_a": "self_attn.A_log",
+        "ssm_beta": "self_attn.b_proj",
+        "ssm_dt": "self_attn.dt_proj",
+        "ssm_norm": "self_attn.o_norm",
     },
 )
 MAMBA = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dispersion.checkpoint.gguf_metadata import WIDEST_HEAD
 from dispersion.checkpoint.text import shown
 from dispersion.errors import UnsupportedError
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from dispersion.checkpoint.gguf_architecture import Architecture
     from dispersion.checkpoint.gguf_metadata import Contents, Metadata
 
-SECTIONS = "rope.dimension_sections"
 FREQS, LONG, SHORT = "rope_freqs", "rope_factors_long", "rope_factors_short"
 
 
@@ -53,7 +51,8 @@ def rope_scaling(
         "rope.scaling.original_context_length", config["max_position_embeddings"]
     )
     if factors:
-        size = int(config["head_dim"] * config.get("partial_rotary_factor", 1.0)) // 2
+        whole = int(config["head_dim"] * config.get("partial_rotary_factor", 1.0))
+        size = config.get("qk_rope_head_dim", whole) // 2
         wanted = ({FREQS}, {LONG, SHORT})
         fitting = all(len(divisors) == size for divisors in factors.values())
         if not plain or set(factors) not in wanted or not fitting:
@@ -93,25 +92,3 @@ def _divisors(meta: Metadata, name: str, found: Contents) -> list[float]:
         msg = f"{shown(meta.file)}: {name}.weight must hold positive divisors."
         raise UnsupportedError(msg)
     return values
-
-
-def check_sections(meta: Metadata, config: Mapping[str, Any], *, interleaved: bool) -> None:
-    """Refuse sections of pairs with which some pairs of a text would rest.
-
-    A token of text has its position in each of the first three sections and 0 in the fourth, which
-    llama.cpp takes for the pairs behind those of the others, too.
-
-    Raises:
-        UnsupportedError: four sections of which the first three do not hold all pairs.
-    """
-    stated = meta.get(SECTIONS)
-    if not isinstance(stated, list) or [type(size) for size in stated] != [int] * 4:
-        meta.refuse(SECTIONS, "but it must be a list of four integers")
-    if min(stated) < 0 or sum(stated) == 0:
-        meta.refuse(SECTIONS, "but sections hold pairs, all together at least one")
-    pairs = meta.integer("rope.dimension_count", config["head_dim"], largest=WIDEST_HEAD) // 2
-    for pair in range(pairs):
-        place = pair % sum(stated)
-        turns = place < (3 * stated[place % 3] if interleaved else sum(stated[:3]))
-        if not turns:
-            meta.refuse(SECTIONS, f"with which pair {pair} of {pairs} would not turn")

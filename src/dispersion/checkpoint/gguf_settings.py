@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dispersion.checkpoint.gguf_metadata import MOST_LAYERS
-from dispersion.checkpoint.gguf_rope import check_sections
 from dispersion.checkpoint.text import shown
 from dispersion.errors import UnsupportedError
 
@@ -54,6 +53,11 @@ def phi3(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # 
 def cohere(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """A QK norm where there are its tensors."""
     return {"use_qk_norm": found.any("attn_q_norm.weight")}
+
+
+def chameleon(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
+    """Whether the norm in front of attention stands behind it."""
+    return {"swin_norm": meta.flag("swin_norm")}
 
 
 def stablelm(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
@@ -129,17 +133,6 @@ def partial_factor(rotated: int, head_dim: int) -> float:
     return share
 
 
-def qwen2_vl(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """Qwen 2 with sections of pairs, which lie one after the other."""
-    check_sections(meta, config, interleaved=False)
-    return {}
-
-
-def qk_normed(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
-    """A QK norm where there are its tensors."""
-    return {"use_qk_norm": found.any("attn_q_norm.weight")}
-
-
 def bailing(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
     """QK norms and biases where there are their tensors."""
     return {
@@ -158,6 +151,23 @@ def of_one_group(meta: Metadata, config: Config, found: Contents) -> dict[str, A
     if config["num_key_value_heads"] != config["num_attention_heads"]:
         meta.refuse("attention.head_count_kv", "but only as many as query heads are read")
     return {}
+
+
+def baichuan(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:
+    """Llama's attention in 32 layers, ALiBi in 40: llama.cpp tells them by nothing else."""
+    of_one_group(meta, config, found)
+    layers = config["num_hidden_layers"]
+    if layers not in (32, 40):
+        meta.refuse("block_count", "but heads of 32 layers turn and those of 40 have ALiBi")
+    return {} if layers == 32 else {"model_type": "baichuan"}
+
+
+def unturned(meta: Metadata, config: Config) -> dict[str, Any]:  # noqa: ARG001
+    """The key by which the family tells the model with ALiBi."""
+    if config["model_type"] != "baichuan":
+        return {}
+    positions = config["max_position_embeddings"]
+    return {"max_position_embeddings": None, "model_max_length": positions}
 
 
 def two_sided(meta: Metadata, config: Config, found: Contents) -> dict[str, Any]:  # noqa: ARG001
