@@ -207,9 +207,9 @@ def test_one_head_is_alive_at_a_time(monkeypatch):
     alive = most = 0
     checked, read = tasks.check_head, tasks.heads_of
 
-    def reading(layer, only):
+    def reading(layer, only, piece):
         nonlocal alive, most
-        for item in read(layer, only):
+        for item in read(layer, only, piece):
             alive += 1
             most = max(most, alive)
             yield item

@@ -10,14 +10,15 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
-from collections import deque
 from concurrent.futures import BrokenExecutor, as_completed
 from dataclasses import dataclass
+from itertools import islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures import plan
 from dispersion.checking import Place, check_head
+from dispersion.pieces import Piece, Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -122,21 +123,24 @@ def processors() -> int:
     return int(cpu_count())
 
 
-def heads_of(layer: LayerPlan, only: frozenset[int] | None) -> Iterator[tuple[Place, Any]]:
+def heads_of(
+    layer: LayerPlan, only: frozenset[int] | None, piece: Piece | None = None
+) -> Iterator[tuple[Place, Any]]:
     """The heads of a layer that were asked for, with the names that their results carry."""
-    for index, kv_head, head in layer.heads():
+    heads = layer.heads()
+    for index, kv_head, head in heads if piece is None else islice(heads, piece.first, piece.last):
         if only is None or index in only:
             yield Place(layer.module, layer.layer, index, kv_head), head
 
 
-def check_layer(layer: LayerPlan, work: Work) -> list[HeadResult]:
-    """The heads of one layer, one after the other."""
+def check_layer(layer: LayerPlan, work: Work, piece: Piece | None = None) -> list[HeadResult]:
+    """The heads of one layer, or of a piece of it, one after the other."""
     from threadpoolctl import threadpool_limits
 
     found = []
     # Small matrices gain nothing from a threaded BLAS.
     with threadpool_limits(1, user_api="blas"):
-        for place, head in _multiplied(heads_of(layer, work.heads), work.device):
+        for place, head in _multiplied(heads_of(layer, work.heads, piece), work.device):
             rest = None if work.deadline is None else max(0.0, work.deadline - time.time())
             found.append(
                 check_head(head, work.targets, place=place, offsets=work.offsets, budget=rest)
@@ -154,14 +158,14 @@ def _multiplied(
     return with_grams(heads, open_device(name))
 
 
-def check_task(work: Work, index: int) -> list[HeadResult]:
-    """One task, in whatever process it runs: the layer at `index` of the plan."""
+def check_task(work: Work, piece: Piece) -> list[HeadResult]:
+    """One task, in whatever process it runs: a layer of the plan, or a piece of one."""
     found = _PLANS.get(work.run)
     if found is None:
         found = plan(work.checkpoint, layers=work.layers)
         _PLANS.clear()
         _PLANS[work.run] = found
-    return check_layer(found.layers[index], work)
+    return check_layer(found.layers[piece.index], work, piece)
 
 
 def _in_processes(
@@ -169,60 +173,63 @@ def _in_processes(
 ) -> Iterator[tuple[int, list[HeadResult]]]:
     """The heads of some layers, by this process and `jobs` − 1 others.
 
-    A layer that a dying process takes along is done here.
+    What a dying process takes along is done here.
     """
     from loky import ProcessPoolExecutor
 
-    waiting = deque(indices)
-    sent: dict[Future[list[HeadResult]], int] = {}
+    pieces = Pieces(found.layers, indices, jobs)
+    sent: dict[Future[list[HeadResult]], Piece] = {}
     finished: SimpleQueue[Future[list[HeadResult]] | None] = SimpleQueue()
     executor = ProcessPoolExecutor(max_workers=jobs - 1)
 
     def send() -> None:
-        try:
-            index = waiting.popleft()
-        except IndexError:
+        piece = pieces.take()
+        if piece is None:
             return
         try:
-            future = executor.submit(check_task, work, index)
+            future = executor.submit(check_task, work, piece)
         except RuntimeError:  # the workers are gone
-            waiting.append(index)
+            pieces.give_back(piece)
             finished.put(None)
         else:
-            sent[future] = index
+            sent[future] = piece
             future.add_done_callback(receive)
 
     def receive(future: Future[list[HeadResult]]) -> None:
-        # Called by the executor's thread, while this process is busy with a layer of its own. No
-        # worker has a second layer in hand, which nobody could take back when the end is near.
+        # Called by the executor's thread, while this process is busy with heads of its own. No
+        # worker has a second task in hand, which nobody could take back when the end is near.
         finished.put(future)
         if not future.cancelled() and future.exception() is None:
             send()
 
-    missing = len(indices)
+    def here(piece: Piece) -> Iterator[tuple[int, list[HeadResult]]]:
+        return whole(piece, check_layer(found.layers[piece.index], work, piece))
+
+    def whole(piece: Piece, heads: list[HeadResult]) -> Iterator[tuple[int, list[HeadResult]]]:
+        every = pieces.finish(piece, heads)
+        if every is not None:
+            yield piece.index, every
+
     try:
         for _ in range(jobs - 1):
             send()
-        while missing:
-            try:
-                last = waiting.pop()
-            except IndexError:
-                pass
-            else:
-                yield last, check_layer(found.layers[last], work)
-                missing -= 1
-            while missing and not (waiting and finished.empty()):
+        while pieces.unfinished:
+            own = pieces.take(last=True)
+            if own is not None:
+                yield from here(own)
+            while pieces.unfinished and not (pieces.waiting and finished.empty()):
                 future = finished.get()
                 if future is not None:
                     heads = future.result()
-                    yield sent.pop(future), heads
-                    missing -= 1
+                    yield from whole(sent.pop(future), heads)
     except BrokenExecutor:
         executor.shutdown(wait=True)  # nothing is sent any more
-        for left in [*sent.values(), *waiting]:
-            yield left, check_layer(found.layers[left], work)
+        for piece in list(sent.values()):
+            yield from here(piece)
+        while (own := pieces.take()) is not None:
+            yield from here(own)
     finally:
-        waiting.clear()
+        pieces.clear()
         for future in list(sent):
             future.cancel()
         executor.shutdown(wait=True)
@@ -232,7 +239,7 @@ def _submitted(
     executor: Executor, work: Work, indices: Sequence[int]
 ) -> Iterator[tuple[int, list[HeadResult]]]:
     """The heads of some layers, by an executor that somebody else owns."""
-    sent = {executor.submit(check_task, work, index): index for index in indices}
+    sent = {executor.submit(check_task, work, Piece(index)): index for index in indices}
     try:
         for future in as_completed(sent):
             yield sent[future], future.result()
