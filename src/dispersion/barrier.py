@@ -312,8 +312,8 @@ class _Batch:
 
 def _table(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Every A_i, flat, shape (pairs, k²)."""
-    halves = rows.reshape(2, -1, rows.shape[1])
-    return np.asarray(np.einsum("hia,hib->iab", halves, halves).reshape(halves.shape[1], -1))
+    halves = rows.reshape(2, -1, rows.shape[1]).swapaxes(0, 1)
+    return np.asarray((halves.swapaxes(1, 2) @ halves).reshape(len(halves), -1))
 
 
 def _roots(matrices: NDArray[np.float64]) -> NDArray[np.float64]:

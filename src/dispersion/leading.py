@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dispersion.cells import Covered
+from dispersion.ellipsoid import reordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +64,7 @@ def frame_at(
     """The frame at these scales; None where a side is zero or out of range."""
     spectra = []
     for ellipsoid, s in zip(sides, (1 / scales, scales), strict=True):
-        scaled = (s[:, None] * ellipsoid.gram * s)[np.ix_(order, order)]
+        scaled = reordered(s[:, None] * ellipsoid.gram * s, order)
         if not np.all(np.isfinite(scaled)) or not 2.0**-200 < np.trace(scaled) < 2.0**200:
             return None
         spectra.append(np.linalg.eigh(scaled))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dispersion.ellipsoid import reordered
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,7 +46,7 @@ def largest_logit(
     """
     grams, unit = [], 1.0
     for ellipsoid, s in zip(sides, (1 / scales, scales), strict=True):
-        scaled = (s[:, None] * ellipsoid.gram * s)[np.ix_(order, order)]
+        scaled = reordered(s[:, None] * ellipsoid.gram * s, order)
         size = float(np.trace(scaled))
         if not 2.0**-500 < size < 2.0**500:
             return 0.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dispersion.ellipsoid import best_weight
+from dispersion.ellipsoid import best_weight, reordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -150,7 +150,7 @@ def _light(
     size = ball.head_dim + ball.head_dim % 2
     trace = max(float(np.trace(ball.gram)), _TINY)
     gram, offset = np.zeros((size, size), np.float32), np.zeros(size)
-    gram[: len(order), : len(order)] = (ball.gram / trace).astype(np.float32)[np.ix_(order, order)]
+    gram[: len(order), : len(order)] = reordered(ball.gram / trace, order)
     if ball.offset is not None:
         offset[: len(order)] = ball.offset[order]
     radius = ball.radius.upper * np.sqrt(trace)
