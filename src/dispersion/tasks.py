@@ -232,7 +232,8 @@ def _in_processes(
         pieces.clear()
         for future in list(sent):
             future.cancel()
-        executor.shutdown(wait=True)
+        # Workers without work need nobody who waits for their end.
+        executor.shutdown(wait=pieces.unfinished)
 
 
 def _submitted(
