@@ -763,6 +763,35 @@ def beit(size: Size) -> dict[str, Any]:
     return vision(size, **both) | {"image_size": [6, 4]}
 
 
+def swin(size: Size, **more: Any) -> dict[str, Any]:
+    """A stage of three layers and one of a layer, of images of seven by five patches."""
+    return {
+        "image_size": [14, 10],
+        "patch_size": 2,
+        "num_channels": 1,
+        "embed_dim": size.head_dim,
+        "depths": [2, 1],
+        "num_heads": [2, 4],
+        "window_size": 3,
+        "mlp_ratio": 0.5,
+    } | more
+
+
+def clap(size: Size) -> dict[str, Any]:
+    return {
+        "spec_size": 16,
+        "num_mel_bins": 8,
+        "patch_size": 4,
+        "patch_stride": 4,
+        "patch_embeds_hidden_size": size.head_dim,
+        "depths": [1, 1],
+        "num_attention_heads": [2, 2],
+        "window_size": 2,
+        "hidden_size": 2 * size.head_dim,
+        "mlp_ratio": 0.5,
+    }
+
+
 def wavlm(size: Size) -> dict[str, Any]:
     small = {"hidden_size": 2 * size.head_dim, "num_attention_heads": 2}
     return sound(size, num_buckets=16, max_bucket_distance=20, **small)
@@ -1241,6 +1270,16 @@ FAMILIES = (
         head="Model",
     ),
     Family("beit", "Beit", beit, head="ForImageClassification"),
+    Family("clap_audio_model", "ClapAudio", clap, head="Model"),
+    Family("swin", "Swin", swin, head="ForImageClassification"),
+    Family(
+        "swinv2",
+        "Swinv2",
+        lambda s: swin(s, depths=[1, 1], num_heads=[2, 2], pretrained_window_sizes=[4, 0]),
+        head="Model",
+        dtype=torch.bfloat16,  # its nets for biases are wide
+        targets=None,
+    ),
     Family("wav2vec2", "Wav2Vec2", sound, head="ForCTC"),
     Family("wavlm", "WavLM", wavlm, head="Model"),
     Family(

@@ -155,6 +155,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(deberta(config)), base="deberta")
     if kind == "blip":
         return Places(listed=tuple(blip(config)))
+    if kind in STAGED:
+        return Places(listed=tuple(staged(config)), base=STAGED[kind], query_norm="logit_scale")
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
     if getattr(config, "do_stable_layer_norm", False):
@@ -336,6 +338,20 @@ def moonshine(config: Any) -> Iterator[Place]:
         yield Place(f"{root}self_attn", f"{root}input_layernorm")
         norm = f"{root}post_attention_layernorm"
         yield Place(f"{root}encoder_attn", norm, keys="encoder.layer_norm")
+
+
+STAGED = {"clap_audio_model": "audio_model", "swin": "swin", "swinv2": "swinv2"}
+
+
+def staged(config: Any) -> Iterator[Place]:
+    """The layers of all stages; norms of Swin 2 stand behind attention."""
+    root = "audio_encoder" if config.model_type == "clap_audio_model" else "encoder"
+    inner = "attention" if config.model_type == "swin" else "attention.self"
+    for i, depth in enumerate(config.depths):
+        for j in range(depth):
+            layer = f"{root}.layers.{i}.blocks.{j}"
+            norm = None if config.model_type == "swinv2" else f"{layer}.layernorm_before"
+            yield Place(f"{layer}.{inner}", norm)
 
 
 def blip(config: Any) -> Iterator[Place]:

@@ -31,18 +31,21 @@ from biases import (
     unshifted_whole,
     waves,
 )
-from places import RAW, SEQ2SEQ, TWO_TOWERS, Places, places, walk
+from places import RAW, SEQ2SEQ, STAGED, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
     AttentionInterface,
     AutoConfig,
     AutoModel,
+    ClapAudioModel,
     Emu3TextModel,
     SiglipTextModel,
     Step3p7TextModel,
     TrOCRForCausalLM,
 )
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
+from windowed import width as width_of
+from windowed import without_biases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,6 +69,7 @@ OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attenti
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
 SOFTMAX = ("blip", *DISTANCES, "megatron-bert", "rembert", "wavlm")  # call softmax themselves
+SOFTMAX = (*SOFTMAX, "clap_audio_model", "swinv2")
 BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", *SHAW, "t5", "umt5", *WAVES)  # by positions
 BEHIND_PADDING = (
     "altclip",
@@ -80,6 +84,7 @@ GROWING = ("beam", "llama4_text", *PLACED)  # queries, with the position
 MIXING = ("inkling_text", "inkling2_text", "deepseek_v4", "zaya")  # tokens, before attention
 TELLING = ("doge", *MIXING[:2])  # biases by what tokens say
 UNKNOWN = {
+    "clap_audio_model": ClapAudioModel,
     "emu3_text_model": Emu3TextModel,
     "siglip_text_model": SiglipTextModel,
     "step3p5": Step3p7TextModel,
@@ -263,6 +268,8 @@ class Real:
             module = self.attention(layer)  # it looks at one query after the other
             del module._modules["indexer"]
             module.indexer = lambda *args: torch.ones_like(args[2], dtype=torch.bool)
+        for layer in self.attending if config.model_type in STAGED else ():
+            without_biases(self.attention(layer))
         for layer in range(self.layers) if config.model_type == "fsmt" else ():
             self.attention(layer).forward = _record_fsmt(self.attention(layer))
         for layer in range(self.layers) if config.model_type in OWN else ():
@@ -325,6 +332,8 @@ class Real:
 
     @property
     def heads(self) -> int:
+        if self.kind in STAGED:
+            return max(self.heads_in(layer) for layer in range(self.layers))
         return self.sizes.num_attention_heads
 
     def heads_in(self, layer: int) -> int:
@@ -333,6 +342,8 @@ class Real:
             return int(self.config.per_layer_config[layer].num_attention_heads)
         if self.kind in MIXING[:2]:
             return int(self.attention(layer).num_heads)
+        if self.kind in STAGED:
+            return int(self.attention(layer).num_attention_heads)
         listed = getattr(self.config, "num_attention_heads_per_layer", None)
         return listed[layer] if listed else self.heads
 
@@ -497,6 +508,8 @@ class Real:
 
     def raw_width(self, layer: int) -> int:
         """The size of what the norm in front of a layer reads."""
+        if self.kind in STAGED:
+            return width_of(self.attention(layer))
         through = self.through(layer)
         return self.width if through is None else int(through.in_features)
 
@@ -675,6 +688,8 @@ class Real:
                 kwargs["attention_mask"] = mask
         if self.kind in ("dpt", "videomae", "yolos"):
             del kwargs["attention_mask"]  # they know none
+        if self.kind in STAGED and implementation == "eager":
+            kwargs |= {} if self.kind == "swin" else {"output_attentions": True}
         if self.kind == "dinov3_vit" and rotation is not None:  # one for all heads and images
             kwargs["position_embeddings"] = rotation
         if self.kind == "wavlm":  # without its biases, which depend on states in their own way

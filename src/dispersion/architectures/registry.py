@@ -212,6 +212,8 @@ NAMES = (
     "stablelm",
     "starcoder2",
     "step3p5",
+    "swin",
+    "swinv2",
     "t5",
     "t5gemma",
     "t5gemma2",

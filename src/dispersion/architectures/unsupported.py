@@ -6,7 +6,6 @@ Each reason is a fact about the modelling code of transformers 5.24, or says tha
 from __future__ import annotations
 
 LOOPS = "some of its layers run several times, on messages from one pass to the next"
-SHIFTED = "its windows are padded and shifted, so that some queries see fewer keys than others"
 PICTURE = "its logits have products of queries with tables of places in a picture"
 PLACED = "its logits may have biases by places on a page, which are not described"
 BLOCKED = "it may see blocks of tokens, or means of blocks, beside tokens"
@@ -27,7 +26,6 @@ OWN = "its modelling code is no part of transformers but comes with its files"
 
 _GROUPS: dict[str, str] = {
     LOOPS: "inkling2_loop inkling2_loop_text",
-    SHIFTED: "clap_audio_model donut-swin maskformer-swin swin swin2sr swinv2",
     PICTURE: "sam",
     PLACED: "layoutlmv2",
     BLOCKED: "longt5",
