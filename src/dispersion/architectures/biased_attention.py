@@ -106,7 +106,11 @@ class BoundedAttention(Attention):
             ]
             widths = [product(w, g).upper for w, g in zip(widths, most, strict=True)]
         biases = tuple(BoundedBias(width) for width in widths)
-        yield from heads(checkpoint, replace(self, position_bias=biases.__getitem__))
+        for index, kv_head, head in heads(
+            checkpoint, replace(self, position_bias=biases.__getitem__)
+        ):
+            # A gate is made of the query's state.
+            yield index, kv_head, replace(head, common=self.gate is None)
 
 
 def with_tables(attention: Attention, *tables: tuple[str, int], **more: Any) -> Attention:
