@@ -110,7 +110,7 @@ def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
     parameters = {name: p for name, p in named if not name.startswith(passed)}
     for parameter in parameters.values():
         parameter.requires_grad_()
-    width = real.raw_width(layer) if real.kind in STAGED else real.width
+    width = real.raw_width(layer) if real.kind in (*STAGED, "lilt") else real.width
     states = torch.randn(1, 1 + real.crosses(layer), width)
     call = real.call(
         layer,
@@ -136,7 +136,7 @@ def fused_rows(
     for name, parameter in parameters.items():
         parameter.requires_grad_(requires_grad=False)
         alone = name.startswith(
-            ("query.", "query_proj.", "q_proj.", "q_bias", "linear_q.", "pos_bias")
+            ("q.", "query.", "query_proj.", "q_proj.", "q_bias", "linear_q.", "pos_bias")
         )
         if alone or name.startswith(("query_key_value", "qkv", "Wqkv", "in_proj")):
             size = len(parameter) // heads // (1 if alone else 3)

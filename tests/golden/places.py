@@ -475,6 +475,12 @@ PLACES |= {
     ),
 }
 PLACES |= {
+    "jetmoe": Places(attention="self_attention"),
+    "longt5": Places(
+        layers="encoder.block",
+        attention="layer.0.LocalSelfAttention",
+        norm="layer.0.layer_norm",
+    ),
     "parakeet_encoder": Places(norm="norm_self_att"),
     "wav2vec2-bert": Places(
         layers="encoder.layers", norm="self_attn_layer_norm", base="wav2vec2_bert"
@@ -488,6 +494,12 @@ PLACES |= {  # encoders built like BERT
     "ernie": replace(BERT, base="ernie"),
     "gte": replace(AFTER, base="gte"),
     "jina_embeddings_v3": replace(AFTER, base="roberta"),
+    "big_bird": BERT,
+    "sam_vision_model": Places(
+        layers="vision_encoder.layers", attention="attn", norm="layer_norm1"
+    ),
+    "lilt": replace(BERT, base="lilt"),
+    "longformer": replace(BERT, base="longformer"),
     "layoutlmv3": replace(BERT, first=None, base="layoutlmv3"),
     "megatron-bert": replace(BEFORE, norm="attention.ln"),
     "mpnet": replace(BERT, attention="attention.attn", base="mpnet"),
