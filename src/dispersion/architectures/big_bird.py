@@ -25,7 +25,7 @@ SEEN = 2  # blocks that every query sees at least
 
 
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
-    """Read an encoder, or a decoder's self-attention, which is always whole.
+    """Read an encoder, or a decoder's self-attention, which is whole with a cache alone.
 
     Raises:
         UnsupportedError: the config names another kind of attention, or projections without biases.
@@ -41,8 +41,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     if not flag(config, "use_bias", default=True):
         msg = "use_bias in config.json must be true for big_bird. Got false: not supported."
         raise UnsupportedError(msg)
-    whole = kind == WHOLE or flag(config, "is_decoder", default=False)
-    picks = None if whole else SEEN * integer(config, "block_size", 64)
+    picks = None if kind == WHOLE else SEEN * integer(config, "block_size", 64)
 
     def beside(prefix: str, layer: int, found: Attention) -> Attention:  # noqa: ARG001
         return with_picks(found, picks)
