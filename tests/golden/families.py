@@ -1512,6 +1512,15 @@ FAMILIES = (
     ),
     Family("lilt", "Lilt", lilt, head="Model"),
     Family(
+        "squeezebert",
+        "SqueezeBert",
+        lambda s: bert(
+            s, num_attention_heads=2, embedding_size=s.hidden, q_groups=3, k_groups=4, v_groups=2
+        ),
+        head="Model",
+        lengths=(8, 20),
+    ),
+    Family(
         "longformer",
         "Longformer",
         longformer,

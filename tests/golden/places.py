@@ -495,6 +495,13 @@ PLACES |= {  # encoders built like BERT
     "gte": replace(AFTER, base="gte"),
     "jina_embeddings_v3": replace(AFTER, base="roberta"),
     "big_bird": BERT,
+    "squeezebert": replace(
+        BERT,
+        layers="encoder.layers",
+        attention="attention",
+        norm="output.layernorm",
+        base="transformer",
+    ),
     "sam_vision_model": Places(
         layers="vision_encoder.layers", attention="attn", norm="layer_norm1"
     ),

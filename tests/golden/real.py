@@ -11,7 +11,7 @@ import math
 import sys
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -44,7 +44,14 @@ from transformers import (
     TrOCRForCausalLM,
 )
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
-from windowed import band, last_of_blocks, of_grid, of_marked, without_biases
+from windowed import (
+    band,
+    last_of_blocks,
+    of_channels,
+    of_grid,
+    of_marked,
+    without_biases,
+)
 from windowed import width as width_of
 
 if TYPE_CHECKING:
@@ -69,7 +76,16 @@ OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attenti
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
 SOFTMAX = ("blip", *DISTANCES, "megatron-bert", "rembert", "wavlm")  # call softmax themselves
-SOFTMAX = (*SOFTMAX, "big_bird", "clap_audio_model", "lilt", "longt5", "sam_vision_model", "swinv2")
+SOFTMAX = (
+    *SOFTMAX,
+    "big_bird",
+    "clap_audio_model",
+    "lilt",
+    "longt5",
+    "sam_vision_model",
+    "squeezebert",
+    "swinv2",
+)
 BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", *SHAW, "t5", "umt5", *WAVES)  # by positions
 BEHIND_PADDING = (
     "altclip",
@@ -85,7 +101,12 @@ PLACED = ("ministral3", "mistral4", "mistral_large4_text", "qwen")  # attention 
 GROWING = ("beam", "llama4_text", *PLACED)  # queries, with the position
 MIXING = ("inkling_text", "inkling2_text", "deepseek_v4", "zaya")  # tokens, before attention
 TELLING = ("doge", *MIXING[:2])  # biases by what tokens say
-WINDOWED = {"longformer": of_marked, "longt5": last_of_blocks, "sam_vision_model": of_grid}
+WINDOWED = {
+    "longformer": of_marked,
+    "longt5": last_of_blocks,
+    "sam_vision_model": of_grid,
+    "squeezebert": of_channels,
+}
 UNKNOWN = {
     "clap_audio_model": ClapAudioModel,
     "emu3_text_model": Emu3TextModel,
@@ -487,7 +508,10 @@ class Real:
 
     def norm(self, layer: int) -> Any | None:
         """The norm whose output the attention module reads; None where there is none."""
-        return self.places.norm_of(self.model, layer)
+        found = self.places.norm_of(self.model, layer)
+        if self.kind == "squeezebert":  # some of its norms take channels in front of tokens
+            return partial(torch.nn.LayerNorm.forward, found)
+        return found
 
     def owner(self, layer: int) -> int | None:
         """The earlier layer whose keys a layer reads, or None for its own."""
@@ -870,7 +894,7 @@ class Real:
         config = self.config
         if self.kind == "longt5":
             return [band(n, config.local_radius, self.dtype)] * self.layers
-        if self.kind in ("blip", "layoutlmv3", "longformer"):
+        if self.kind in ("blip", "layoutlmv3", "longformer", "squeezebert"):
             return [None] * self.layers  # no class that AutoModel opens hides anything
         if not hasattr(config, "vocab_size") or hasattr(config, "conv_dim") or self.kind == "beit":
             return [None] * self.layers  # images and sound

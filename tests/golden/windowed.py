@@ -126,3 +126,9 @@ def of_grid(module: Any, states: Tensor, *, weights: bool) -> Tensor:
     with mock.patch.object(torch.nn.functional, "softmax", record):
         plain.forward(module, states[:, None])
     return scores[0].view(len(states), module.num_attention_heads, *scores[0].shape[1:])[:, :, -1]
+
+
+def of_channels(module: Any, states: Tensor, *, weights: bool) -> Tensor:
+    """The same of SqueezeBERT, whose modules take channels in front of tokens."""
+    found = module(states.transpose(1, 2), None, True)["attention_score"]
+    return (found.softmax(dim=-1) if weights else found)[:, :, -1]

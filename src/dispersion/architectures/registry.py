@@ -215,6 +215,7 @@ NAMES = (
     "smollm3",
     "solar_open",
     "speech_to_text",
+    "squeezebert",
     "stablelm",
     "starcoder2",
     "step3p5",

@@ -10,7 +10,7 @@ PLACED = "its logits may have biases by places on a page, which are not describe
 BEHIND = "positions are added to queries and keys behind the norm"
 BARE = "no norm caps what its attention reads"
 KINDS = "its queries depend on what kind of key they meet"
-GROUPED = "grouped or strided convolutions make its queries or keys"
+GROUPED = "strided convolutions make its keys"
 DISTANCE = "its logits may have products with embeddings of distances, beside query times key"
 MARKED = "which keys a query sees, and by which projections, depends on marks of tokens"
 HASHED = "hashes of queries say which keys they see"
@@ -25,7 +25,7 @@ _GROUPS: dict[str, str] = {
     BEHIND: "detr",
     BARE: "mobilebert",
     KINDS: "luke",
-    GROUPED: "segformer squeezebert",
+    GROUPED: "segformer",
     DISTANCE: "funnel xlnet",
     MARKED: "led",
     HASHED: "reformer",
