@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,6 +54,34 @@ def test_no_term_and_no_end_of_a_term():
     for wrong, width in ((turned, 1.0), (plain(soft_cap=3.0), 1.0), (plain(), -1.0)):
         with pytest.raises(ArgumentError, match="width must be 0 or more"):
             with_width(wrong, width)
+
+
+def test_a_term_that_queries_make_leaves_nothing_in_common():
+    """Sixteen states along sixteen profiles find a key each, which no common keys could give."""
+    count, size = 16, 12.0
+    reads = projection_ball(np.eye(count) * size / math.sqrt(count), norm="rms")
+    width = widest_difference(reads, np.eye(count))
+    assert width == pytest.approx(size * math.sqrt(2), rel=1e-6)
+    share = 1 / (1 + (count - 1) * math.exp(-size))
+    nothing = replace(plain(), scale=Enclosure.exact(2.0**-40))
+    target = Target(count + 1, retrieval="any")
+    for head in (with_width(nothing, width, common=False), nothing):
+        found = check_head(head, [target, Target(count + 1)])
+        above = found.results[0].ceiling.upper >= share
+        assert above == (found.capacity is None) == (head is not nothing)
+    # With keys in common the same width means less.
+    assert check_head(with_width(nothing, width), [target]).results[0].ceiling.upper < share
+
+
+@pytest.mark.parametrize("name", ["inkling_text", "inkling2_text", "layoutlmv3", "wavlm"])
+def test_queries_of_these_see_no_keys_in_common(name):
+    for layer in plan(open_checkpoint(DATA / name)).layers:
+        for _, _, head in layer.heads():
+            if not head.bounded:
+                continue
+            one, every = check_head(head, [Target(16), Target(16, retrieval="any")]).results
+            assert not head.common
+            assert every.ceiling.upper == one.ceiling.upper
 
 
 def test_growth_multiplies_the_term_too():

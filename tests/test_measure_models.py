@@ -81,6 +81,7 @@ def test_every_golden_checkpoint_is_measured_or_refused_with_a_reason():
         "cannot be opened by transformers",
         "fails on document",
         "queries and keys do not explain",
+        "whichever expert a router picks",
     )
     for name, reason in refused.items():
         assert any(x in reason for x in reasons), (name, reason)

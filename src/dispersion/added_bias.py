@@ -10,6 +10,10 @@ term does not depend on query and key.
 Proof. By Cauchy–Schwarz s²⟨(q, 1), (k, t)⟩² ≤ (w + (1 − w))·(α²/w + (W/2)²/(1 − w)), which is
 (α + W/2)² at that w.
 
+A term that depends on the query's state beside its position is another one for every query: then
+keys have no vectors in common, and nothing is said of any-token retrieval (`common`). Bounds on one
+row hold all the same.
+
 A factor of queries (growth.py) then multiplies the term as well; where it does not, heads of this
 form have none.
 """
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 WORDS = "bounded bias"
 
 
-def with_width(head: Head, width: float) -> Head:
+def with_width(head: Head, width: float, *, common: bool = True) -> Head:
     """The head whose logits get a term from an interval of this length. **Upper.**
 
     Nothing is witnessed of it. A width that is not finite leaves the head unbounded.
@@ -43,6 +47,7 @@ def with_width(head: Head, width: float) -> Head:
     Args:
         head: a head that does not rotate and has no soft cap.
         width: W in logits, an upper bound.
+        common: whether the term of a key is the same for all queries at one position.
 
     Raises:
         ArgumentError: the head rotates or has a soft cap, or width is negative.
@@ -51,7 +56,7 @@ def with_width(head: Head, width: float) -> Head:
     if head.rotary is not None or head.soft_cap is not None or not width >= 0:
         msg = f"width must be 0 or more, of a head without rotary and soft_cap. Got {width}."
         raise ArgumentError(msg)
-    plain = replace(head, reach=None, inner=None, coupled=None)
+    plain = replace(head, reach=None, inner=None, coupled=None, common=head.common and common)
     if head.query is None or head.key is None or width == 0:
         return plain
     if math.isinf(width):

@@ -103,8 +103,8 @@ def check_head(
             found.add(length, outcome.witness)
     spread = outcomes[longest].spread if longest in outcomes else free.spread
     # Queries that pick their keys may have none in common: for any token T12 says nothing then.
-    # Nor do products with positions cancel from it, as other biases do.
-    apart = isinstance(head, PickedHead) or isinstance(head.bias, JointBias)
+    # Nor do products with positions cancel from it, as other biases do, nor what queries make.
+    apart = isinstance(head, PickedHead) or isinstance(head.bias, JointBias) or not head.common
     common = not apart and any(t.retrieval == "any" for t in targets)
     values = spectrum(head, free.scales) if common else None
     bounds = Bounds(head, free.spread, free.level, values)

@@ -203,6 +203,8 @@ class Head:
             witnesses come; None for the head itself.
         coupled: the keys in two parts of one state (latent attention), all of which `key` holds
             too; None where nothing closer than `key` is known.
+        common: whether queries at one position see a key as one and the same vector, and as one
+            bias. Where what it adds depends on their states too, T12 to T13″ do not hold.
 
     """
 
@@ -221,6 +223,7 @@ class Head:
     growth: Growth | None = None
     inner: Head | None = field(default=None, repr=False)
     coupled: CoupledKeys | None = field(default=None, repr=False)
+    common: bool = True
 
     def __post_init__(self) -> None:
         if self.bias is not None and (

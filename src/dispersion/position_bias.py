@@ -147,9 +147,13 @@ class TableBias:
         # One more than computed, since models round the logarithm to float32.
         return min(self.buckets, self.exact + int(ratio * (self.buckets - self.exact)) + 2)
 
-    def spread(self, length: int) -> float:
+    def entries(self, length: int) -> list[float]:
+        """The entries that keys of a context of `length` tokens can get, and maybe more."""
         count, size = self.reached(length), self.buckets
-        used = [self.values[d * size + i] for d in range(self.directions) for i in range(count)]
+        return [self.values[d * size + i] for d in range(self.directions) for i in range(count)]
+
+    def spread(self, length: int) -> float:
+        used = self.entries(length)
         return total(max(used), -min(used)).upper
 
     def ceiling(self, spread: float, seen: int, tokens: int) -> float:

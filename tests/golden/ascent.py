@@ -116,7 +116,8 @@ def whitening(real: Real, layer: int) -> tuple[Tensor, Tensor]:
     over all heads behind a norm. Elsewhere the identity.
     """
     norm = real.norm(layer)
-    if norm is not None and real.config.model_type not in ("olmoe", "minimax_m2"):
+    kind = real.config.model_type
+    if kind == "swinv2" or (norm is not None and kind not in ("olmoe", "minimax_m2")):
         return torch.eye(real.raw_width(layer)), torch.eye(real.raw_width(layer))
 
     def inverse_root(weight: Tensor) -> Tensor:

@@ -763,6 +763,51 @@ def beit(size: Size) -> dict[str, Any]:
     return vision(size, **both) | {"image_size": [6, 4]}
 
 
+def sam(size: Size) -> dict[str, Any]:
+    """A layer with windows of three by three patches, and one of four by four, the whole image."""
+    return {
+        "hidden_size": 2 * size.head_dim,
+        "output_channels": 2,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_channels": 1,
+        "image_size": 8,
+        "patch_size": 2,
+        "window_size": 3,
+        "global_attn_indexes": [1],
+        "mlp_dim": 2,
+    }
+
+
+def swin(size: Size, **more: Any) -> dict[str, Any]:
+    """A stage of three layers and one of a layer, of images of seven by five patches."""
+    return {
+        "image_size": [14, 10],
+        "patch_size": 2,
+        "num_channels": 1,
+        "embed_dim": size.head_dim,
+        "depths": [2, 1],
+        "num_heads": [2, 4],
+        "window_size": 3,
+        "mlp_ratio": 0.5,
+    } | more
+
+
+def clap(size: Size) -> dict[str, Any]:
+    return {
+        "spec_size": 16,
+        "num_mel_bins": 8,
+        "patch_size": 4,
+        "patch_stride": 4,
+        "patch_embeds_hidden_size": size.head_dim,
+        "depths": [1, 1],
+        "num_attention_heads": [2, 2],
+        "window_size": 2,
+        "hidden_size": 2 * size.head_dim,
+        "mlp_ratio": 0.5,
+    }
+
+
 def wavlm(size: Size) -> dict[str, Any]:
     small = {"hidden_size": 2 * size.head_dim, "num_attention_heads": 2}
     return sound(size, num_buckets=16, max_bucket_distance=20, **small)
@@ -815,6 +860,39 @@ def t5(size: Size) -> dict[str, Any]:
         "relative_attention_num_buckets": 8,
         "relative_attention_max_distance": 20,
     }
+
+
+def jetmoe(size: Size) -> dict[str, Any]:
+    """Every token gets all experts, so that each can be attacked."""
+    config = decoder(
+        size,
+        hidden_size=2 * size.head_dim,
+        num_key_value_heads=2,
+        kv_channels=size.head_dim,
+        num_local_experts=3,
+        num_experts_per_tok=3,
+        rope_parameters=BASE,
+        intermediate_size=2,
+    )
+    del config["num_attention_heads"]
+    return config
+
+
+def lilt(size: Size) -> dict[str, Any]:
+    small = {"num_attention_heads": 2, "channel_shrink_ratio": 3, "pad_token_id": 1}
+    small |= {"hidden_size": 12, "intermediate_size": 3, "max_2d_position_embeddings": 4}
+    return bert(size, **small)
+
+
+def longformer(size: Size) -> dict[str, Any]:
+    """Windows that hold whole contexts."""
+    small = {"hidden_size": size.head_dim, "num_attention_heads": 2, "pad_token_id": 1}
+    return bert(size, **small, attention_window=[16] * size.layers)
+
+
+def longt5(size: Size) -> dict[str, Any]:
+    both = {"local_radius": size.window, "encoder_attention_type": "local"}
+    return t5(size) | both | {"num_decoder_layers": 1}
 
 
 def t5_whole(size: Size) -> dict[str, Any]:
@@ -1241,6 +1319,17 @@ FAMILIES = (
         head="Model",
     ),
     Family("beit", "Beit", beit, head="ForImageClassification"),
+    Family("clap_audio_model", "ClapAudio", clap, head="Model"),
+    Family("sam_vision_model", "SamVision", sam, head="Model"),
+    Family("swin", "Swin", swin, head="ForImageClassification"),
+    Family(
+        "swinv2",
+        "Swinv2",
+        lambda s: swin(s, depths=[1, 1], num_heads=[2, 2], pretrained_window_sizes=[4, 0]),
+        head="Model",
+        dtype=torch.bfloat16,  # its nets for biases are wide
+        targets=None,
+    ),
     Family("wav2vec2", "Wav2Vec2", sound, head="ForCTC"),
     Family("wavlm", "WavLM", wavlm, head="Model"),
     Family(
@@ -1414,6 +1503,33 @@ FAMILIES = (
         lambda s: falcon(s, alibi=True, multi_query=False, parallel_attn=False),
         dtype=torch.float16,
     ),
+    Family("jetmoe", "JetMoe", jetmoe, lengths=SHORTER),
+    Family(
+        "big_bird",
+        "BigBird",
+        lambda s: bert(s, attention_type="original_full", block_size=4, num_random_blocks=1),
+        head="Model",
+    ),
+    Family("lilt", "Lilt", lilt, head="Model"),
+    Family(
+        "squeezebert",
+        "SqueezeBert",
+        lambda s: bert(
+            s, num_attention_heads=2, embedding_size=s.hidden, q_groups=3, k_groups=4, v_groups=2
+        ),
+        head="Model",
+        lengths=(8, 20),
+    ),
+    Family(
+        "longformer",
+        "Longformer",
+        longformer,
+        head="Model",
+        targets=None,
+        lengths=(8, 9),
+        effort=0.5,
+    ),
+    Family("longt5", "LongT5", longt5, head="EncoderModel"),
     Family("t5", "T5", t5, head="EncoderModel"),
     Family(
         "t5__decoder",

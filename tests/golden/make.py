@@ -22,7 +22,7 @@ import tokens
 import torch
 from ascent import MOST, Found, ascend, context_row, free_phase
 from families import FAMILIES, SCALES, Family, Size, randomise
-from places import walk
+from places import STAGED, walk
 from published_families import PUBLISHED
 from real import SOFTMAX, Real, held, probabilities
 
@@ -110,14 +110,15 @@ def behind_query(real: Real, layer: int, head: int) -> dict[str, torch.Tensor]:
     parameters = {name: p for name, p in named if not name.startswith(passed)}
     for parameter in parameters.values():
         parameter.requires_grad_()
-    states = torch.randn(1, 1 + real.crosses(layer), real.width)
+    width = real.raw_width(layer) if real.kind in (*STAGED, "lilt") else real.width
+    states = torch.randn(1, 1 + real.crosses(layer), width)
     call = real.call(
         layer,
         states,
         real.rotation(layer, torch.zeros(1, 1 + real.crosses(layer), dtype=torch.long)),
     )
     if "query" not in call:
-        return fused_rows(parameters, real.heads, head)
+        return fused_rows(parameters, real.heads_in(layer), head)
     slopes = torch.autograd.grad(
         call["query"][:, head].sum(), list(parameters.values()), allow_unused=True
     )
@@ -135,7 +136,7 @@ def fused_rows(
     for name, parameter in parameters.items():
         parameter.requires_grad_(requires_grad=False)
         alone = name.startswith(
-            ("query.", "query_proj.", "q_proj.", "q_bias", "linear_q.", "pos_bias")
+            ("q.", "query.", "query_proj.", "q_proj.", "q_bias", "linear_q.", "pos_bias")
         )
         if alone or name.startswith(("query_key_value", "qkv", "Wqkv", "in_proj")):
             size = len(parameter) // heads // (1 if alone else 3)

@@ -155,6 +155,8 @@ def places(config: Any) -> Places:
         return Places(listed=tuple(deberta(config)), base="deberta")
     if kind == "blip":
         return Places(listed=tuple(blip(config)))
+    if kind in STAGED:
+        return Places(listed=tuple(staged(config)), base=STAGED[kind], query_norm="logit_scale")
     if kind in TWO_TOWERS:
         return Places(listed=tuple(towers(config)))
     if getattr(config, "do_stable_layer_norm", False):
@@ -338,6 +340,20 @@ def moonshine(config: Any) -> Iterator[Place]:
         yield Place(f"{root}encoder_attn", norm, keys="encoder.layer_norm")
 
 
+STAGED = {"clap_audio_model": "audio_model", "swin": "swin", "swinv2": "swinv2"}
+
+
+def staged(config: Any) -> Iterator[Place]:
+    """The layers of all stages; norms of Swin 2 stand behind attention."""
+    root = "audio_encoder" if config.model_type == "clap_audio_model" else "encoder"
+    inner = "attention" if config.model_type == "swin" else "attention.self"
+    for i, depth in enumerate(config.depths):
+        for j in range(depth):
+            layer = f"{root}.layers.{i}.blocks.{j}"
+            norm = None if config.model_type == "swinv2" else f"{layer}.layernorm_before"
+            yield Place(f"{layer}.{inner}", norm)
+
+
 def blip(config: Any) -> Iterator[Place]:
     """The image encoder's layers, then those of the text and what they make of the image."""
     for i in range(config.vision_config.num_hidden_layers):
@@ -459,6 +475,12 @@ PLACES |= {
     ),
 }
 PLACES |= {
+    "jetmoe": Places(attention="self_attention"),
+    "longt5": Places(
+        layers="encoder.block",
+        attention="layer.0.LocalSelfAttention",
+        norm="layer.0.layer_norm",
+    ),
     "parakeet_encoder": Places(norm="norm_self_att"),
     "wav2vec2-bert": Places(
         layers="encoder.layers", norm="self_attn_layer_norm", base="wav2vec2_bert"
@@ -472,6 +494,19 @@ PLACES |= {  # encoders built like BERT
     "ernie": replace(BERT, base="ernie"),
     "gte": replace(AFTER, base="gte"),
     "jina_embeddings_v3": replace(AFTER, base="roberta"),
+    "big_bird": BERT,
+    "squeezebert": replace(
+        BERT,
+        layers="encoder.layers",
+        attention="attention",
+        norm="output.layernorm",
+        base="transformer",
+    ),
+    "sam_vision_model": Places(
+        layers="vision_encoder.layers", attention="attn", norm="layer_norm1"
+    ),
+    "lilt": replace(BERT, base="lilt"),
+    "longformer": replace(BERT, base="longformer"),
     "layoutlmv3": replace(BERT, first=None, base="layoutlmv3"),
     "megatron-bert": replace(BEFORE, norm="attention.ln"),
     "mpnet": replace(BERT, attention="attention.attn", base="mpnet"),

@@ -11,7 +11,7 @@ import math
 import sys
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -31,18 +31,28 @@ from biases import (
     unshifted_whole,
     waves,
 )
-from places import RAW, SEQ2SEQ, TWO_TOWERS, Places, places, walk
+from places import RAW, SEQ2SEQ, STAGED, TWO_TOWERS, Places, places, walk
 from torch import Tensor
 from transformers import (
     AttentionInterface,
     AutoConfig,
     AutoModel,
+    ClapAudioModel,
     Emu3TextModel,
     SiglipTextModel,
     Step3p7TextModel,
     TrOCRForCausalLM,
 )
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
+from windowed import (
+    band,
+    last_of_blocks,
+    of_channels,
+    of_grid,
+    of_marked,
+    without_biases,
+)
+from windowed import width as width_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,10 +76,22 @@ OWN = ("gpt_neox_japanese", "openai-gpt", "trocr", "xglm")  # ask for no attenti
 BEHIND = ("dory", "hunyuan_v1_dense", "hunyuan_vl_text", "timesfm2_5")  # gains behind the rotation
 TURNED = ("moonshine", "t5gemma")  # both of their stacks
 SOFTMAX = ("blip", *DISTANCES, "megatron-bert", "rembert", "wavlm")  # call softmax themselves
+SOFTMAX = (
+    *SOFTMAX,
+    "big_bird",
+    "clap_audio_model",
+    "lilt",
+    "longt5",
+    "sam_vision_model",
+    "squeezebert",
+    "swinv2",
+)
 BIASED = ("bloom", *DISTANCES, "mpnet", "mpt", *SHAW, "t5", "umt5", *WAVES)  # by positions
 BEHIND_PADDING = (
     "altclip",
     "esm",
+    "lilt",
+    "longformer",
     "mpnet",
     "roberta",
     "roberta-prelayernorm",
@@ -79,7 +101,14 @@ PLACED = ("ministral3", "mistral4", "mistral_large4_text", "qwen")  # attention 
 GROWING = ("beam", "llama4_text", *PLACED)  # queries, with the position
 MIXING = ("inkling_text", "inkling2_text", "deepseek_v4", "zaya")  # tokens, before attention
 TELLING = ("doge", *MIXING[:2])  # biases by what tokens say
+WINDOWED = {
+    "longformer": of_marked,
+    "longt5": last_of_blocks,
+    "sam_vision_model": of_grid,
+    "squeezebert": of_channels,
+}
 UNKNOWN = {
+    "clap_audio_model": ClapAudioModel,
     "emu3_text_model": Emu3TextModel,
     "siglip_text_model": SiglipTextModel,
     "step3p5": Step3p7TextModel,
@@ -263,6 +292,10 @@ class Real:
             module = self.attention(layer)  # it looks at one query after the other
             del module._modules["indexer"]
             module.indexer = lambda *args: torch.ones_like(args[2], dtype=torch.bool)
+        for layer in self.attending if config.model_type == "jetmoe" else ():
+            self.attention(layer).experts.router.layer = InOrder(config.num_local_experts)
+        for layer in self.attending if config.model_type in STAGED else ():
+            without_biases(self.attention(layer))
         for layer in range(self.layers) if config.model_type == "fsmt" else ():
             self.attention(layer).forward = _record_fsmt(self.attention(layer))
         for layer in range(self.layers) if config.model_type in OWN else ():
@@ -325,6 +358,8 @@ class Real:
 
     @property
     def heads(self) -> int:
+        if self.kind in STAGED:
+            return max(self.heads_in(layer) for layer in range(self.layers))
         return self.sizes.num_attention_heads
 
     def heads_in(self, layer: int) -> int:
@@ -333,6 +368,10 @@ class Real:
             return int(self.config.per_layer_config[layer].num_attention_heads)
         if self.kind in MIXING[:2]:
             return int(self.attention(layer).num_heads)
+        if self.kind in STAGED:
+            return int(self.attention(layer).num_attention_heads)
+        if self.kind == "longformer":  # those of marked tokens, too
+            return 2 * self.heads
         listed = getattr(self.config, "num_attention_heads_per_layer", None)
         return listed[layer] if listed else self.heads
 
@@ -476,7 +515,10 @@ class Real:
 
     def norm(self, layer: int) -> Any | None:
         """The norm whose output the attention module reads; None where there is none."""
-        return self.places.norm_of(self.model, layer)
+        found = self.places.norm_of(self.model, layer)
+        if self.kind == "squeezebert":  # some of its norms take channels in front of tokens
+            return partial(torch.nn.LayerNorm.forward, found)
+        return found
 
     def owner(self, layer: int) -> int | None:
         """The earlier layer whose keys a layer reads, or None for its own."""
@@ -504,6 +546,10 @@ class Real:
 
     def raw_width(self, layer: int) -> int:
         """The size of what the norm in front of a layer reads."""
+        if self.kind in STAGED:
+            return width_of(self.attention(layer))
+        if self.kind == "lilt":  # both streams
+            return self.width + self.width // self.config.channel_shrink_ratio
         through = self.through(layer)
         return self.width if through is None else int(through.in_features)
 
@@ -564,6 +610,12 @@ class Real:
         norm, through = self.norm(layer), self.through(layer)
         if norm is None:
             return raw
+        if self.kind == "lilt":
+            before = f"encoder.layer.{layer - 1}.layout_output" if layer else "layout_embeddings"
+            places = walk(self.model, f"{before}.LayerNorm")
+            with self._precision():
+                parts = norm(raw[..., : self.width]), places(raw[..., self.width :])
+            return torch.cat(parts, dim=-1)
         with self._precision():
             other = self.key_norm(layer)
             if self.merges(layer):
@@ -647,6 +699,12 @@ class Real:
             asked = self.model.head.probe.expand(len(keys), 1, -1)
             weights = self.attention(layer)(asked, keys, keys, average_attn_weights=False)[1]
             return weights if implementation == "eager" else {"logits": weights[:, :, -1].log()}
+        if self.kind in WINDOWED:
+            eager = implementation == "eager"
+            found = WINDOWED[self.kind]
+            with self._precision():
+                row = found(self.attention(layer), states, weights=eager)
+            return row[:, :, None] if eager else {"logits": row}
         if self.biased:
             return self._biased_call(layer, states, rotation, eager=implementation == "eager")
         kwargs: dict[str, Any] = {"attention_mask": mask}
@@ -683,6 +741,8 @@ class Real:
                 kwargs["attention_mask"] = mask
         if self.kind in ("dpt", "videomae", "yolos"):
             del kwargs["attention_mask"]  # they know none
+        if self.kind in STAGED and implementation == "eager":
+            kwargs |= {} if self.kind == "swin" else {"output_attentions": True}
         if self.kind == "dinov3_vit" and rotation is not None:  # one for all heads and images
             kwargs["position_embeddings"] = rotation
         if self.kind == "wavlm":  # without its biases, which depend on states in their own way
@@ -723,6 +783,9 @@ class Real:
             kwargs[name], states = states[:, :-1], states[:, -1:]
         with self._precision(), self._recording(implementation == "recorded"):
             own = (states,) * (3 if self.kind == "ctrl" else 1)  # of values, keys and queries
+            if self.kind == "lilt":
+                own = states[..., : self.width], states[..., self.width :]
+                kwargs["output_attentions"] = True
             output = self.attention(layer)(*own, **kwargs)
         found = _calls[-1] if _calls else {}
         if self.kind == "doge" and found:
@@ -731,11 +794,15 @@ class Real:
             if implementation == "eager":
                 return torch.cat((output[2], output[1]), dim=-1)
             found["key"] = found["key"].roll(-1, dims=2)
+        if self.kind == "jetmoe":  # those of one key head together
+            each = torch.arange(self.heads).view(-1, self.config.num_key_value_heads).T.flatten()
+            found |= {name: found[name][:, each] for name in ("query", "key") if name in found}
+            output = (output[0], None if output[1] is None else output[1][:, each])
         if implementation == "eager":
             _calls.clear()
             if self.kind == "inkling2_text":  # tokens make its sinks
                 return output[1] / output[1].sum(-1, keepdim=True)
-            return found.get("weights", output[1])
+            return found.get("weights", output[2 if self.kind == "lilt" else 1])
         _calls.clear()
         return found
 
@@ -833,7 +900,9 @@ class Real:
             _calls.clear()
             return found + [None] * (self.layers - len(found))
         config = self.config
-        if self.kind in ("blip", "layoutlmv3"):
+        if self.kind == "longt5":
+            return [band(n, config.local_radius, self.dtype)] * self.layers
+        if self.kind in ("blip", "layoutlmv3", "longformer", "squeezebert"):
             return [None] * self.layers  # no class that AutoModel opens hides anything
         if not hasattr(config, "vocab_size") or hasattr(config, "conv_dim") or self.kind == "beit":
             return [None] * self.layers  # images and sound
@@ -910,6 +979,17 @@ class Real:
             for m in self.masks(n)
         ]
         return [m if i in attending else torch.zeros_like(m) for i, m in enumerate(masks)]
+
+
+class InOrder(torch.nn.Module):
+    """In the place of a router: every token gets all experts, one after the other."""
+
+    def __init__(self, experts: int) -> None:
+        super().__init__()
+        self.experts = experts
+
+    def forward(self, states: Tensor) -> Tensor:
+        return -torch.arange(self.experts, dtype=states.dtype).expand(len(states), -1)
 
 
 def unit(states: Tensor) -> Tensor:

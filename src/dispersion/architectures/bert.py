@@ -15,7 +15,7 @@ from dispersion.embedding import EmbeddingInput
 from dispersion.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dispersion.checkpoint import Checkpoint
 
@@ -67,10 +67,13 @@ def read_encoder(
     first_position: int = 0,
     *,
     plain: bool = True,
+    naming: ledger.Naming = NAMING,
+    beside: Callable[[str, int, Attention], Attention] | None = None,
 ) -> Plan:
     """Read BERT or a descendant whose first token stands at row `first_position` of the table.
 
     With `plain` the first layer reads a token's, a position's and a type's row, and nothing else.
+    `naming` has further names; `beside` makes of the prefix, a layer and its attention another one.
     """
     config = checkpoint.config
     layers = integer(config, "num_hidden_layers", maximum=ledger.MOST_LAYERS)
@@ -89,7 +92,7 @@ def read_encoder(
             Projection(f"{root}.{side}.weight", f"{root}.{side}.bias", heads)
             for side in ("query", "key")
         )
-        return Attention(
+        found = Attention(
             module=root,
             layer=layer,
             width=width,
@@ -104,10 +107,11 @@ def read_encoder(
             if layer or first_position or not plain
             else embedding_input(checkpoint, prefix, width),
         )
+        return found if beside is None else beside(prefix, layer, found)
 
     return assemble(
         checkpoint,
-        NAMING,
+        naming,
         describe,
         family=family,
         layers=layers,

@@ -67,12 +67,15 @@ class BoundedAttention(Attention):
         gate: tensor of shape [1, heads, 1, 1]. A row's entries are then multiplied by one number
             g = a(bc − 1) + 2, where c is that of the head and a, b lie between 0 and 1 (WavLM).
             None for g = 1.
+        placed: whether entries depend on places that inputs state for each token, so that queries
+            at one position may differ in them.
     """
 
     tables: tuple[tuple[str, int], ...] = ()
     across: bool = False
     factor: Enclosure = ONE
     gate: str | None = None
+    placed: bool = False
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
@@ -106,7 +109,11 @@ class BoundedAttention(Attention):
             ]
             widths = [product(w, g).upper for w, g in zip(widths, most, strict=True)]
         biases = tuple(BoundedBias(width) for width in widths)
-        yield from heads(checkpoint, replace(self, position_bias=biases.__getitem__))
+        for index, kv_head, head in heads(
+            checkpoint, replace(self, position_bias=biases.__getitem__)
+        ):
+            # A gate is made of the query's state.
+            yield index, kv_head, replace(head, common=self.gate is None and not self.placed)
 
 
 def with_tables(attention: Attention, *tables: tuple[str, int], **more: Any) -> Attention:

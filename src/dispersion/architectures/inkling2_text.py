@@ -128,7 +128,7 @@ class ClippedAttention(Attention):
             limit = unit_ball(self.head_dim, radius=Enclosure.exact(self.limits[0]), cap=CAP)
             query = made if made.norm_upper <= self.limits[0] else limit
             built = Head(query, key, self.scale, window=self.window, growth=self.growth)
-            yield head, head // group, with_width(built, width)
+            yield head, head // group, with_width(built, width, common=False)
 
 
 def _scaled(

@@ -101,7 +101,7 @@ class ReadingAttention(Attention):
                 checkpoint.read(self.reads, part), tensor=self.reads, first_row=part.start
             )
             reads = projection_ball(rows, norm="rms", gain=gain)
-            yield index, kv_head, with_width(head, widest_difference(reads, profiles))
+            yield index, kv_head, with_width(head, widest_difference(reads, profiles), common=False)
 
 
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:

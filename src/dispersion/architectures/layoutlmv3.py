@@ -26,7 +26,9 @@ def biased(reader: BlocksReader, prefix: str, attention: Attention) -> Attention
             bins = integer(config, "rel_2d_pos_bins", 64)
             tables += [("rel_pos_x_bias", bins), ("rel_pos_y_bias", bins)]
     named = [(f"{prefix}encoder.{name}.weight", rows) for name, rows in tables]
-    return with_tables(attention, *named, across=True, factor=attention.scale)
+    # Tables by order come first, those by place on the page behind them.
+    placed = len(named) > 1
+    return with_tables(attention, *named, across=True, factor=attention.scale, placed=placed)
 
 
 FAMILY = replace(

@@ -25,7 +25,7 @@ from dispersion.errors import CheckpointError
 from dispersion.head import ONE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dispersion.checkpoint import Checkpoint
 
@@ -87,7 +87,18 @@ class Stack:
 
 def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     """Read the encoder, the decoder, and the attention between them where the file holds both."""
-    encoder, decoder = _stacks(checkpoint)
+    return read_stacks(checkpoint, asked, "t5", ENCODER, _self_attention)
+
+
+def read_stacks(
+    checkpoint: Checkpoint,
+    asked: frozenset[int] | None,
+    family: str,
+    naming: Naming,
+    describe: Callable[[Mapping[str, Any], Stack, int], Attention],
+) -> Plan:
+    """The same where `naming` says how the encoder calls its tensors, `describe` what it does."""
+    encoder, decoder = _stacks(checkpoint, naming)
     stacks = [stack for stack in (encoder, decoder) if stack is not None]
     check_asked(asked, max(stack.layers for stack in stacks))
     attentions: list[Attention] = []
@@ -95,7 +106,8 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
         for layer in range(stack.layers):
             if asked is not None and layer not in asked:
                 continue
-            attentions.append(_self_attention(checkpoint.config, stack, layer))
+            own = describe if stack is encoder else _self_attention
+            attentions.append(own(checkpoint.config, stack, layer))
             if stack is decoder and encoder is not None:
                 attentions.append(_cross_attention(checkpoint.config, stack, layer, encoder))
     shares = []
@@ -105,7 +117,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     shares.append(Share(DECODER if decoder is None else decoder.naming, stacks[-1].prefix))
     return plan_of_stacks(
         checkpoint,
-        "t5",
+        family,
         attentions,
         shares,
         modules=sum(stack.layers for stack in stacks)
@@ -114,7 +126,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
     )
 
 
-def _stacks(checkpoint: Checkpoint) -> tuple[Stack | None, Stack | None]:
+def _stacks(checkpoint: Checkpoint, encodes: Naming) -> tuple[Stack | None, Stack | None]:
     """The encoder and the decoder, None for one that the file does not hold."""
     layers = integer(checkpoint.config, "num_layers", maximum=ledger.MOST_LAYERS)
     key = "num_decoder_layers"
@@ -128,12 +140,12 @@ def _stacks(checkpoint: Checkpoint) -> tuple[Stack | None, Stack | None]:
             "a t5 checkpoint must hold tensors named encoder.block.N or decoder.block.N. Got none."
         )
         raise CheckpointError(msg)
-    encoder = Stack.read(checkpoint, ENCODER, layers, "num_layers") if held[0] else None
+    encoder = Stack.read(checkpoint, encodes, layers, "num_layers") if held[0] else None
     naming = DECODER if held[0] else ALONE
     return encoder, Stack.read(checkpoint, naming, later, key) if held[1] else None
 
 
-def _sides(config: Mapping[str, Any], module: str) -> dict[str, Any]:
+def sides(config: Mapping[str, Any], module: str) -> dict[str, Any]:
     """What both kinds of attention have alike."""
     query, key = (
         Projection(f"{module}.{side}.weight", None, integer(config, "num_heads")) for side in "qk"
@@ -151,9 +163,9 @@ def _sides(config: Mapping[str, Any], module: str) -> dict[str, Any]:
 def _self_attention(config: Mapping[str, Any], stack: Stack, layer: int) -> TableAttention:
     blocks = f"{stack.prefix}{stack.naming.stack}."
     owner = layer if config.get("model_type") == "umt5" else 0
-    buckets, furthest, directions = _table(config, 2 if stack.naming is ENCODER else 1)
+    buckets, furthest, directions = table(config, 2 if stack.naming is ENCODER else 1)
     return TableAttention(
-        **_sides(config, f"{blocks}{layer}.{SELF}"),
+        **sides(config, f"{blocks}{layer}.{SELF}"),
         layer=layer,
         input_norm=Norm("rms", f"{blocks}{layer}.layer.0.layer_norm.weight"),
         causal=directions == 1,
@@ -169,7 +181,7 @@ def _cross_attention(
 ) -> Attention:
     root = f"{stack.prefix}{stack.naming.stack}.{layer}."
     return Attention(
-        **_sides(config, root + CROSS),
+        **sides(config, root + CROSS),
         layer=layer,
         input_norm=Norm("rms", f"{root}layer.1.layer_norm.weight"),
         key_input=Norm("rms", f"{encoder.prefix}encoder.final_layer_norm.weight"),
@@ -177,7 +189,7 @@ def _cross_attention(
     )
 
 
-def _table(config: Mapping[str, Any], directions: int) -> tuple[int, int, int]:
+def table(config: Mapping[str, Any], directions: int) -> tuple[int, int, int]:
     """Buckets in all, the distance from which on they are one, and the directions they tell."""
     buckets = integer(config, "relative_attention_num_buckets", 32)
     furthest = integer(config, "relative_attention_max_distance", 128)

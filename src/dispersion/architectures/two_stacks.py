@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dispersion.architectures.assemble import (
@@ -29,11 +29,13 @@ class Share:
     Attributes:
         naming, prefix: how the stack names its tensors.
         begins: how names of its tensors begin; "" for all that no other stack has.
+        first: the number of the stack's first layer, which the file numbers from 0.
     """
 
     naming: Naming
     prefix: str
     begins: str = ""
+    first: int = 0
 
 
 def plan_of_stacks(
@@ -69,10 +71,9 @@ def plan_of_stacks(
     for share in shares:
         own = {name for name in names if name.startswith(share.begins)}
         names -= own
+        within = [replace(a, layer=a.layer - share.first) for a in attentions]
         found.append(
-            account(
-                own, share.naming, share.prefix, attentions, already=packed, quantised=quantised
-            )
+            account(own, share.naming, share.prefix, within, already=packed, quantised=quantised)
         )
     refused = {r.name: r for each in found for r in each.refused}
     known = read_facts(checkpoint, [a for a in attentions if a.module not in packed], modules)

@@ -94,6 +94,8 @@ def _measure(
     index = len(recorder.layers) if index is None else int(index)
     if eager is None:
         _refuse(kind, index, "has no eager attention function to compare with")
+    if hasattr(getattr(module, "experts", None), "router"):
+        _refuse(kind, index, "has queries of whichever expert a router picks for a token")
     unknown = [n for n, v in options.items() if isinstance(v, torch.Tensor) and n not in PLAIN]
     if unknown:
         _refuse(kind, index, f"adds {unknown[0]} to its logits or weights")
