@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dispersion.coupled_keys import CoupledKeys
     from dispersion.growth import Growth
+    from dispersion.narrow import Narrow
     from dispersion.points import Point
     from dispersion.position_bias import Bias
     from dispersion.reach import Reach
@@ -198,6 +199,7 @@ class Head:
             witnesses come; None for the head itself.
         coupled: the keys in two parts of one state (latent attention), all of which `key` holds
             too; None where nothing closer than `key` is known.
+        narrow: closer images of queries and keys, for bounds; None where nothing closer is known.
 
     """
 
@@ -216,6 +218,7 @@ class Head:
     growth: Growth | None = None
     inner: Head | None = field(default=None, repr=False)
     coupled: CoupledKeys | None = field(default=None, repr=False)
+    narrow: Narrow | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.bias is not None and (

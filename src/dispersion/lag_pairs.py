@@ -20,7 +20,7 @@ from dispersion import own_key, rigor
 from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper, norm_upper
 from dispersion.covers import factor, rotated_mask, rotated_offset
 from dispersion.ellipsoid import best_weight, cover
-from dispersion.own_key import JointBall, has_own_key
+from dispersion.own_key import Enough, JointBall, has_own_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +84,7 @@ class LagPairs:
         self.slack = self.queries[1] * self.key.norm_upper
         self.joint = JointBall.of(head, self.offset) if has_own_key(head) else None
         self.biased = self.query.offset is not None or self.offset is not None
+        self._best: NDArray[np.float64] | None = None
 
     @property
     def length_matters(self) -> bool:
@@ -135,21 +136,38 @@ class LagPairs:
             [rigor.capped_spread(2 * float(v), self.head.soft_cap).upper / 2 for v in values]
         )
 
-    def pair(self, first: int, second: int, allowed: float) -> Pair:
-        """The bound on a logit difference between keys at two lags, cap and scale included."""
-        found = self._ordered(first, second)
+    def pair(self, first: int, second: int, allowed: float, enough: float = 0.0) -> Pair:
+        """The bound on a logit difference between keys at two lags, cap and scale included.
+
+        Args:
+            first, second: the lags.
+            allowed: a bound that is known, which no result exceeds.
+            enough: below which nothing is gained; the search for a lower bound ends there.
+
+        """
+        before = self._before(enough)
+        found = self._ordered(first, second, enough=before)
         biased = self.query.offset is not None and self.offset is not None
         if biased or (self.joint is not None and 0 in (first, second)):
             # Otherwise the two orders mirror each other.
-            found = max(found, self._ordered(second, first), key=lambda pair: pair.bound)
+            other = self._ordered(second, first, enough=before)
+            found = max(found, other, key=lambda pair: pair.bound)
         scale = self.head.scale.upper * _UP
         spread = found.bound * scale
         cap = self.head.soft_cap
         if cap is not None:
             spread = rigor.capped_spread(spread, cap).upper
-            if not self.biased and not (self.joint is not None and 0 in found.lags):
+            own = self.joint is not None and 0 in found.lags
+            if spread > enough and not self.biased and not own:
                 spread = min(spread, self._under_tangents(found, cap, scale))
         return replace(found, bound=min(spread, allowed))
+
+    def _before(self, spread: float) -> float:
+        """About what a spread is before the cap and the logit scale."""
+        cap, scale = self.head.soft_cap, self.head.scale.upper
+        if cap is not None:
+            spread = 2 * cap * math.atanh(spread / (2 * cap)) if spread < 2 * cap else math.inf
+        return spread / scale * (1 - 1e-6) if scale > 0 else 0.0
 
     def _under_tangents(self, found: Pair, cap: float, scale: float) -> float:
         """The largest capped difference, each cap replaced by a tangent above it (no biases)."""
@@ -162,12 +180,19 @@ class LagPairs:
             best = min(best, (found.bound * scale + rest) * _UP)
         return best
 
-    def _ordered(self, first: int, second: int, slopes: tuple[float, ...] = (1.0, 1.0)) -> Pair:
+    def _ordered(
+        self,
+        first: int,
+        second: int,
+        slopes: tuple[float, ...] = (1.0, 1.0),
+        *,
+        enough: float = 0.0,
+    ) -> Pair:
         """The bound on the first lag's logit less the second's, each weighted by its slope."""
         lags = (first, second)
         if 0 in lags and self.joint is not None:
-            return self._with_own_key(lags, slopes)
-        tuned = self._tune(first, second, slopes)
+            return self._with_own_key(lags, slopes, enough)
+        tuned = self._tune(first, second, slopes, enough)
         share = tuned.share if self.biased else self.share
         root = self.queries[0] if share == self.share else self._factor(share)[0]
         if self.biased:
@@ -195,7 +220,9 @@ class LagPairs:
         bound += sum(self.angle_slack(lag, root) for lag in lags)
         return Pair(bound * _UP, lags, tuned.direction, tuned.norms)
 
-    def _with_own_key(self, lags: tuple[int, int], slopes: tuple[float, ...]) -> Pair:
+    def _with_own_key(
+        self, lags: tuple[int, int], slopes: tuple[float, ...], enough: float
+    ) -> Pair:
         """`_ordered` where one of the lags is 0, the query token's own."""
         assert self.joint is not None
         sign = 1.0 if lags[1] == 0 else -1.0
@@ -207,7 +234,9 @@ class LagPairs:
         if self.offset is not None:
             line = self.rotary.rotate(self.offset, np.array([-lag]), length=self.length)[0]
         form = turned.T @ self.bare.gram @ turned
-        alpha, share, norm, own, query = own_key.tuned(self.joint, form, line, sign, weights)
+        alpha, share, norm, own, query = own_key.tuned(
+            self.joint, form, line, sign, weights, enough=enough
+        )
         bound = own_key.certified(self.joint, turned, self.bare, line, sign, weights, alpha, share)
         root = np.column_stack([self.joint.query, self.joint.query_offset])
         bound += self.angle_slack(lag, root)
@@ -238,7 +267,7 @@ class LagPairs:
         turned = self.rotary.rotate(self.offset, np.array([-first, -second]), length=self.length)
         return np.asarray(turned[0] - turned[1])
 
-    def _tune(self, first: int, second: int, slopes: tuple[float, ...]) -> _Tuned:
+    def _tune(self, first: int, second: int, slopes: tuple[float, ...], enough: float) -> _Tuned:
         """α, β, the share and the best query's direction, by fixed-point steps (floats only)."""
         from scipy.optimize import minimize
 
@@ -291,10 +320,15 @@ class LagPairs:
                 pair = float(sizes[0]), float(sizes[1])
                 least = value
                 kept = _Tuned(pair, share, pull * turn + gap, (float(norms[0]), float(norms[1])))
+                if value <= enough:
+                    raise Enough
+                self._best = x.copy()
             return value, slope
 
         # Sizes far out of range end the search, not the bound: any numbers are valid.
-        with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
+        with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError, Enough):
+            if enough and self._best is not None:
+                bound(self._best)  # most pairs are far below the largest, and alike
             typical = [0.5 * math.log(max(float(np.sum(f * base)) / size, 1e-300)) for f in forms]
             near = min(max(self.share, 2.0**-20), 1 - 2.0**-20)
             share = [math.log(near / (1 - near))] if biased else []
