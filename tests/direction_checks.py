@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dispersion.directions import cone_of
+from dispersion.narrow import through
 from dispersion.norms import centred_rows, projection_ball, qk_norm_ball, section_ball
 
 STARTS, STEPS = 200, 25
@@ -115,3 +116,20 @@ def check_balls(case, gain_offset, stretch):
     most = middle + ball.radius.upper * float(np.linalg.norm(ball.matrix.T @ line))
     size = float(np.abs(line) @ (np.abs(factors) + np.abs(bias)))
     assert case.reached(measure) <= most + ROUNDING * size
+
+
+def check_latents(case):
+    """Points behind a latent's norm and one more projection, along random lines."""
+    cone = case.cone()
+    if cone is None:
+        return
+    rng = case.rng(2)
+    behind = rng.standard_normal((3, case.rows)) * np.exp(rng.standard_normal(case.rows))
+    plain = projection_ball(behind.copy(), norm="rms")
+    ball = through(cone, plain)
+    assert ball is plain or np.linalg.norm(ball.gram) < np.linalg.norm(plain.gram)
+    for line in rng.standard_normal((3, 3)):
+        slope = behind.T @ line * plain.radius.lower
+        most = ball.radius.upper * float(np.linalg.norm(ball.matrix.T @ line))
+        found = case.reached(lambda y, s=slope: (y @ s, np.broadcast_to(s, y.shape)))
+        assert found <= most + ROUNDING * float(np.linalg.norm(slope))

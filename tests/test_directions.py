@@ -12,7 +12,7 @@ from direction_checks import Case, reached
 from dispersion.directions import cone_of
 from dispersion.enclosure import Enclosure
 from dispersion.head import BallImage, Head
-from dispersion.narrow import Narrow, closest, narrowed
+from dispersion.narrow import Narrow, closest, narrowed, through
 from dispersion.norms import centred_rows, projection_ball, qk_norm_ball, section_ball
 from dispersion.spread import spread_bound
 
@@ -93,6 +93,24 @@ class TestBalls:
         found = centred_rows(ball)
         np.testing.assert_allclose(found.matrix.sum(axis=0), 0, atol=1e-14)
         np.testing.assert_allclose(found.offset, ball.offset - ball.offset.mean(), rtol=1e-14)
+        assert np.all(found.row_error > 0)
+
+
+class TestLatents:
+    @given(case=cases)
+    def test_no_point_behind_a_latent_is_outside(self, case):
+        direction_checks.check_latents(case)
+
+    def test_few_inputs_of_a_latent_shrink_its_image_to_what_they_reach(self):
+        rng = np.random.default_rng(6)
+        inner, outer = rng.standard_normal((7, 2)), rng.standard_normal((4, 7))
+        plain = projection_ball(outer.copy(), norm="rms")
+        found = through(cone_of(projection_ball(inner.copy(), norm="rms")), plain)
+        basis = np.linalg.qr(inner)[0]
+        largest = np.linalg.norm(outer @ basis, 2)
+        assert np.linalg.norm(plain.matrix, 2) > 1.1 * largest
+        # Rows across the subspace are 2^13 long, so what is off is of their inverse.
+        assert largest <= np.linalg.norm(found.matrix, 2) < largest * (1 + 2.0**-13)
         assert np.all(found.row_error > 0)
 
 

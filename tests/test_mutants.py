@@ -356,3 +356,10 @@ class TestDirections:
         monkeypatch.undo()
         section = directions.cone_of(points, centred=True).section(0.5)
         assert direction_checks.reached(case, section) > 1
+
+    def test_a_latent_whose_bias_is_forgotten(self, monkeypatch):
+        case = dataclasses.replace(self.cone, rows=6, width=3, bias=1.0)
+        direction_checks.check_latents(case)
+        bare = dataclasses.replace(case, bias=None).cone()
+        monkeypatch.setattr(direction_checks.Case, "cone", lambda _: bare)
+        caught(direction_checks.check_latents, case)

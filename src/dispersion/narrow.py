@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dispersion.cholesky import gamma, norm_upper
 from dispersion.norms import section_ball
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from dispersion.directions import Cone
     from dispersion.head import BallImage, Head
+
+_UP = 1 + 2.0**-40
 
 WIDEST = 512
 """Norms over more coordinates than this are taken to see every direction."""
@@ -102,9 +105,49 @@ def closest(
     return best
 
 
+def through(cone: Cone, ball: BallImage, seen: NDArray[np.float64] | None = None) -> BallImage:
+    """The image of a latent behind a norm, where it does not point everywhere.
+
+    Args:
+        cone: what the norm sees.
+        ball: the image of all directions, its matrix behind the norm, without offset; what comes
+            back where nothing is closer.
+        seen: as for `closest`.
+
+    """
+    assert ball.offset is None
+    assert ball.offset_error is None
+    counted = np.ones(ball.head_dim, dtype=np.bool_)
+    by = np.ones(ball.head_dim) if seen is None else seen
+    best, least = ball, _size(ball, counted, by)
+    for share in (0.5,) if cone.levels is None else _SHARES:
+        section = cone.section(share)
+        if section is None:
+            continue
+        # ‖M‖ is at most its Frobenius norm; the product is rounded once for each coordinate.
+        largest = norm_upper(section.matrix.ravel())
+        error = gamma(len(section.matrix) + 8) * ball.row_sizes
+        if ball.row_error is not None:
+            error = error + ball.row_error
+        found = replace(
+            ball, matrix=ball.matrix @ section.matrix, row_error=error * (largest * _UP), given=None
+        )
+        size = _size(found, counted, by)
+        if size < least:
+            best, least = found, size
+    return best
+
+
 def _size(ball: BallImage, counted: NDArray[np.bool_], by: NDArray[np.float64]) -> float:
     gram = ball.gram * ball.radius.upper**2
     if ball.offset is not None:
         offset = np.where(counted, ball.offset, 0.0)
         gram = gram + np.outer(offset, offset)
     return float(np.linalg.norm(by[:, None] * gram * by))
+
+
+def typical(ball: BallImage, groups: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Mean sizes of the coordinates, those that turn together alike (floats only)."""
+    squares = np.einsum("ij,ij->i", ball.matrix, ball.matrix)
+    means = np.bincount(groups, weights=squares) / np.bincount(groups)
+    return np.asarray(np.sqrt(means[groups]) * ball.radius.upper)

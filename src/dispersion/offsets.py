@@ -108,7 +108,7 @@ def _one_length(head: Head, length: int, free: float, scan: _Scan, deadline: flo
         return fallback
     spread, pair = _over_pairs(scan.work, lags, scan.at(lags), deadline)
     if head.coupled is not None:
-        coupled = CoupledPairs(head, scan.work)
+        coupled = CoupledPairs(scan.work.head, scan.work)
         spread = coupled.spread(lags, min(spread, free), deadline)
     found = None
     if pair is not None and head.reach is not None:

@@ -11,7 +11,7 @@ from dispersion.architectures.head_rows import bias_of_head, rows_of_head, vecto
 from dispersion.covers import groups_of, rotated_mask
 from dispersion.directions import cone_of
 from dispersion.head import BallImage
-from dispersion.narrow import WIDEST, Narrow, closest
+from dispersion.narrow import WIDEST, Narrow, closest, typical
 from dispersion.norms import centred_rows, projection_ball
 from dispersion.rows import scaled_rows
 
@@ -58,7 +58,7 @@ class Directions:
         groups = groups_of(head)
         query = key = None
         if cones[0] is not None:
-            seen = _typical(head.key, groups)
+            seen = typical(head.key, groups)
             query = self._closest(cones[0], attention.query, index, head.query, None, seen)
             if query is not None and attention.rotary is not None:
                 # The plain image has this factor already.
@@ -66,7 +66,7 @@ class Directions:
                 query = scaled_rows(query, turned, attention.rotated_factor)
         if cones[1] is not None:
             if self._keys[0] is not head.key:
-                seen, still = _typical(head.query, groups), ~rotated_mask(head)
+                seen, still = typical(head.query, groups), ~rotated_mask(head)
                 found = self._closest(cones[1], attention.key, kv_head, head.key, still, seen)
                 self._keys = head.key, found
             key = self._keys[1]
@@ -149,10 +149,3 @@ class Directions:
             centred=before is not None and before.kind == "layer",
             bounded=before is not None,
         )
-
-
-def _typical(ball: BallImage, groups: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Mean sizes of the coordinates, those that turn together alike."""
-    squares = np.einsum("ij,ij->i", ball.matrix, ball.matrix)
-    means = np.bincount(groups, weights=squares) / np.bincount(groups)
-    return np.asarray(np.sqrt(means[groups]) * ball.radius.upper)
