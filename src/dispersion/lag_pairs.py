@@ -12,6 +12,7 @@ import contextlib
 import heapq
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,12 +50,13 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class _Tuned:
-    """α and β, the share of the query's ball, the best query's direction and its two norms."""
+    """α and β, the share of the query's ball, the best query's direction, its norms, the value."""
 
     sizes: tuple[float, float]
     share: float
     direction: NDArray[np.float64]
     norms: tuple[float, float]
+    value: float = 0.0
 
 
 class LagPairs:
@@ -193,8 +195,7 @@ class LagPairs:
         if 0 in lags and self.joint is not None:
             return self._with_own_key(lags, slopes, enough)
         tuned = self._tune(first, second, slopes, enough)
-        share = tuned.share if self.biased else self.share
-        root = self.queries[0] if share == self.share else self._factor(share)[0]
+        root, share = self.queries[0], self.share
         if self.biased:
             # One more coordinate, worth 1 for every query, carries the bias and the constant.
             root, share = self._lifted(tuned.share)
@@ -215,7 +216,10 @@ class LagPairs:
             reach = np.abs(root).T @ np.abs(gap) / math.sqrt(1 - share)
             error += 64 * len(gap) * UNIT_ROUNDOFF * float(reach.sum())
         error += 16 * UNIT_ROUNDOFF * float(np.abs(np.diag(matrix)).sum())
-        top = max(0.0, lambda_max_upper(matrix, error * _UP))
+        # Where the search ended early, its value does.
+        early = tuned.value - constant > 0 and tuned.value <= enough
+        guess = (tuned.value - constant) * (1 + 2.0**-32) if early else None
+        top = max(0.0, lambda_max_upper(matrix, error * _UP, guess=guess))
         bound = (top + constant) * _UP + slack + 2 * self.query_slack(share)
         bound += sum(self.angle_slack(lag, root) for lag in lags)
         return Pair(bound * _UP, lags, tuned.direction, tuned.norms)
@@ -253,13 +257,18 @@ class LagPairs:
     def _lifted(self, share: float) -> tuple[NDArray[np.float64], float]:
         """[L/√w, a/√(1−w)] with L Lᵀ covering the query matrix, and the w in use."""
         share = min(max(share, 2.0**-20), 1 - 2.0**-20)
-        plain = cover(self.query, keep=np.zeros(self.query.head_dim, dtype=np.bool_))
-        bare, excess = factor(plain)
-        assert excess == 1.0
+        bare = self._bare
         offset = np.zeros(len(bare)) if self.query.offset is None else self.query.offset
         grown = 1 + 8 * UNIT_ROUNDOFF
         columns = [bare * (grown / math.sqrt(share)), offset * (1 / math.sqrt(1 - share))]
         return np.column_stack(columns), share
+
+    @cached_property
+    def _bare(self) -> NDArray[np.float64]:
+        """A float factor whose ellipsoid covers the queries without their bias."""
+        root, excess = factor(cover(self.query, keep=np.zeros(self.query.head_dim, dtype=np.bool_)))
+        assert excess == 1.0
+        return root
 
     def _gap(self, first: int, second: int) -> NDArray[np.float64]:
         """(R(first) − R(second))ᵀ c."""
@@ -319,7 +328,8 @@ class LagPairs:
                 pull = forms[0] @ q * (slopes[0] / norms[0]) + forms[1] @ q * (slopes[1] / norms[1])
                 pair = float(sizes[0]), float(sizes[1])
                 least = value
-                kept = _Tuned(pair, share, pull * turn + gap, (float(norms[0]), float(norms[1])))
+                ends = float(norms[0]), float(norms[1])
+                kept = _Tuned(pair, share, pull * turn + gap, ends, value)
                 if value <= enough:
                     raise Enough
                 self._best = x.copy()
