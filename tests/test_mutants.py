@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+import direction_checks
 import head_checks
 from dispersion import (
     cholesky,
     covers,
+    directions,
     ellipsoid,
     lag_pairs,
     norms,
@@ -223,8 +225,8 @@ class TestOffsets:
     def test_a_forgotten_half_of_the_norm(self, monkeypatch):
         real = LagPairs._ordered
 
-        def ordered(self, first, second, slopes=(1.0, 1.0)):
-            pair = real(self, first, second, slopes)
+        def ordered(self, first, second, slopes=(1.0, 1.0), **rest):
+            pair = real(self, first, second, slopes, **rest)
             return dataclasses.replace(pair, bound=pair.bound - 0.1 * max(pair.norms))
 
         monkeypatch.setattr(LagPairs, "_ordered", ordered)
@@ -310,3 +312,54 @@ class TestWitness:
         )
         assert search.best_direction is not witness.best_direction
         head_checks.check_witnesses(lengths=(2, 3))
+
+
+class TestDirections:
+    cone = direction_checks.Case(0, 4, 4, 1.0, 0.5, "rms", False, 0.0)
+    tilted = direction_checks.Case(7, 5, 3, 0.4, 2.0, "layer", True, 1e-2)
+
+    def test_the_real_code_passes(self):
+        for case in (self.cone, self.tilted):
+            assert case.cone().levels is not None
+            direction_checks.check_sections(case, 0.5, 8.0)
+            direction_checks.check_balls(case, 1.0, 8.0)
+        direction_checks.check_proofs(self.cone)
+
+    def test_an_excess_that_is_not_proved(self, monkeypatch):
+        monkeypatch.setattr(directions, "_excess", lambda *_: 1.0)
+        caught(direction_checks.check_proofs, self.cone)
+
+    def test_a_cut_that_forgets_epsilon(self, monkeypatch):
+        real = directions.Cone._least
+
+        def forgetful(self, rows, share, excess, eps):
+            return real(self, rows, share, excess, 0.0)
+
+        case = dataclasses.replace(self.tilted, eps=100.0)
+        direction_checks.check_sections(case, 0.5, 8.0)
+        monkeypatch.setattr(directions.Cone, "_least", forgetful)
+        caught(direction_checks.check_sections, case, 0.5, 8.0)
+
+    def test_the_middle_of_a_cut_that_is_left_out(self, monkeypatch):
+        real = directions._section
+
+        def unmoved(*arguments):
+            return dataclasses.replace(real(*arguments), offset=None)
+
+        monkeypatch.setattr(directions, "_section", unmoved)
+        caught(direction_checks.check_sections, self.tilted, 0.5, 8.0)
+
+    def test_a_mean_that_stays(self, monkeypatch):
+        case = self.tilted
+        monkeypatch.setattr(direction_checks, "centred_rows", lambda ball: ball)
+        points = case.points()
+        monkeypatch.undo()
+        section = directions.cone_of(points, centred=True).section(0.5)
+        assert direction_checks.reached(case, section) > 1
+
+    def test_a_latent_whose_bias_is_forgotten(self, monkeypatch):
+        case = dataclasses.replace(self.cone, rows=6, width=3, bias=1.0)
+        direction_checks.check_latents(case)
+        bare = dataclasses.replace(case, bias=None).cone()
+        monkeypatch.setattr(direction_checks.Case, "cone", lambda _: bare)
+        caught(direction_checks.check_latents, case)

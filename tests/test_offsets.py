@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dispersion import rigor
 from dispersion.enclosure import Enclosure
 from dispersion.head import BallImage
+from dispersion.lag_pairs import LagPairs
 from dispersion.offsets import exact_spread, exact_spreads
 from dispersion.rotary import Rotary, rotary
 from dispersion.spread import spread_bound
@@ -114,6 +115,21 @@ def test_random_heads_survive_ascent(seed, length, biased):
     head = plain(*balls, rotary(rng.uniform(-3, 3, int(rng.integers(1, dim // 2 + 1))), dim))
     reached = lag_spread(head, np.arange(length), rng, starts=3, steps=25)
     assert reached <= exact(head, length) * (1 + 64 * EPS)
+
+
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_searches_that_end_early_leave_the_largest_pair_alone(cap):
+    head = dataclasses.replace(next(iter(rotated_heads(seed=4))), soft_cap=cap)
+    free, pairs = spread_bound(head).spread, [(i, j) for i in range(7) for j in range(i)]
+    work = LagPairs(head, 7)
+    whole = [work.pair(i, j, free).bound for i, j in pairs]
+    enough = float(np.median(whole))
+    early = [work.pair(i, j, free, enough).bound for i, j in pairs]
+    # Both searches agree to a hundredth of a percent where they go on.
+    for full, found in zip(whole, early, strict=True):
+        assert found >= full * (1 - 1e-4)
+        assert found <= max(full * (1 + 1e-4), enough)
+    assert min(early) > min(whole)
 
 
 def test_errors_widen_the_bound():

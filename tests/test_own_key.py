@@ -144,8 +144,8 @@ def test_planted_errors_are_caught(monkeypatch, change):
 def test_the_other_order_of_a_pair_must_be_tried(monkeypatch):
     real = lag_pairs.LagPairs._with_own_key
 
-    def one_sided(self, lags, slopes):
-        return real(self, (max(lags), min(lags)), slopes)
+    def one_sided(self, lags, slopes, enough):
+        return real(self, (max(lags), min(lags)), slopes, enough)
 
     monkeypatch.setattr(lag_pairs.LagPairs, "_with_own_key", one_sided)
     with pytest.raises(AssertionError):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dispersion.coupled_keys import CoupledKeys
     from dispersion.growth import Growth
+    from dispersion.narrow import Narrow
     from dispersion.points import Point
     from dispersion.position_bias import Bias
     from dispersion.reach import Reach
@@ -205,6 +206,7 @@ class Head:
             too; None where nothing closer than `key` is known.
         common: whether queries at one position see a key as one and the same vector, and as one
             bias. Where what it adds depends on their states too, T12 to T13″ do not hold.
+        narrow: closer images of queries and keys, for bounds; None where nothing closer is known.
 
     """
 
@@ -224,6 +226,7 @@ class Head:
     inner: Head | None = field(default=None, repr=False)
     coupled: CoupledKeys | None = field(default=None, repr=False)
     common: bool = True
+    narrow: Narrow | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.bias is not None and (

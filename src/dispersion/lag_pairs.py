@@ -12,6 +12,7 @@ import contextlib
 import heapq
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from dispersion import own_key, rigor
 from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper, norm_upper
 from dispersion.covers import factor, rotated_mask, rotated_offset
 from dispersion.ellipsoid import best_weight, cover
-from dispersion.own_key import JointBall, has_own_key
+from dispersion.own_key import Enough, JointBall, has_own_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,12 +50,13 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class _Tuned:
-    """α and β, the share of the query's ball, the best query's direction and its two norms."""
+    """α and β, the share of the query's ball, the best query's direction, its norms, the value."""
 
     sizes: tuple[float, float]
     share: float
     direction: NDArray[np.float64]
     norms: tuple[float, float]
+    value: float = 0.0
 
 
 class LagPairs:
@@ -84,6 +86,7 @@ class LagPairs:
         self.slack = self.queries[1] * self.key.norm_upper
         self.joint = JointBall.of(head, self.offset) if has_own_key(head) else None
         self.biased = self.query.offset is not None or self.offset is not None
+        self._best: NDArray[np.float64] | None = None
 
     @property
     def length_matters(self) -> bool:
@@ -135,21 +138,38 @@ class LagPairs:
             [rigor.capped_spread(2 * float(v), self.head.soft_cap).upper / 2 for v in values]
         )
 
-    def pair(self, first: int, second: int, allowed: float) -> Pair:
-        """The bound on a logit difference between keys at two lags, cap and scale included."""
-        found = self._ordered(first, second)
+    def pair(self, first: int, second: int, allowed: float, enough: float = 0.0) -> Pair:
+        """The bound on a logit difference between keys at two lags, cap and scale included.
+
+        Args:
+            first, second: the lags.
+            allowed: a bound that is known, which no result exceeds.
+            enough: below which nothing is gained; the search for a lower bound ends there.
+
+        """
+        before = self._before(enough)
+        found = self._ordered(first, second, enough=before)
         biased = self.query.offset is not None and self.offset is not None
         if biased or (self.joint is not None and 0 in (first, second)):
             # Otherwise the two orders mirror each other.
-            found = max(found, self._ordered(second, first), key=lambda pair: pair.bound)
+            other = self._ordered(second, first, enough=before)
+            found = max(found, other, key=lambda pair: pair.bound)
         scale = self.head.scale.upper * _UP
         spread = found.bound * scale
         cap = self.head.soft_cap
         if cap is not None:
             spread = rigor.capped_spread(spread, cap).upper
-            if not self.biased and not (self.joint is not None and 0 in found.lags):
+            own = self.joint is not None and 0 in found.lags
+            if spread > enough and not self.biased and not own:
                 spread = min(spread, self._under_tangents(found, cap, scale))
         return replace(found, bound=min(spread, allowed))
+
+    def _before(self, spread: float) -> float:
+        """About what a spread is before the cap and the logit scale."""
+        cap, scale = self.head.soft_cap, self.head.scale.upper
+        if cap is not None:
+            spread = 2 * cap * math.atanh(spread / (2 * cap)) if spread < 2 * cap else math.inf
+        return spread / scale * (1 - 1e-6) if scale > 0 else 0.0
 
     def _under_tangents(self, found: Pair, cap: float, scale: float) -> float:
         """The largest capped difference, each cap replaced by a tangent above it (no biases)."""
@@ -162,14 +182,20 @@ class LagPairs:
             best = min(best, (found.bound * scale + rest) * _UP)
         return best
 
-    def _ordered(self, first: int, second: int, slopes: tuple[float, ...] = (1.0, 1.0)) -> Pair:
+    def _ordered(
+        self,
+        first: int,
+        second: int,
+        slopes: tuple[float, ...] = (1.0, 1.0),
+        *,
+        enough: float = 0.0,
+    ) -> Pair:
         """The bound on the first lag's logit less the second's, each weighted by its slope."""
         lags = (first, second)
         if 0 in lags and self.joint is not None:
-            return self._with_own_key(lags, slopes)
-        tuned = self._tune(first, second, slopes)
-        share = tuned.share if self.biased else self.share
-        root = self.queries[0] if share == self.share else self._factor(share)[0]
+            return self._with_own_key(lags, slopes, enough)
+        tuned = self._tune(first, second, slopes, enough)
+        root, share = self.queries[0], self.share
         if self.biased:
             # One more coordinate, worth 1 for every query, carries the bias and the constant.
             root, share = self._lifted(tuned.share)
@@ -190,12 +216,17 @@ class LagPairs:
             reach = np.abs(root).T @ np.abs(gap) / math.sqrt(1 - share)
             error += 64 * len(gap) * UNIT_ROUNDOFF * float(reach.sum())
         error += 16 * UNIT_ROUNDOFF * float(np.abs(np.diag(matrix)).sum())
-        top = max(0.0, lambda_max_upper(matrix, error * _UP))
+        # Where the search ended early, its value does.
+        early = tuned.value - constant > 0 and tuned.value <= enough
+        guess = (tuned.value - constant) * (1 + 2.0**-32) if early else None
+        top = max(0.0, lambda_max_upper(matrix, error * _UP, guess=guess))
         bound = (top + constant) * _UP + slack + 2 * self.query_slack(share)
         bound += sum(self.angle_slack(lag, root) for lag in lags)
         return Pair(bound * _UP, lags, tuned.direction, tuned.norms)
 
-    def _with_own_key(self, lags: tuple[int, int], slopes: tuple[float, ...]) -> Pair:
+    def _with_own_key(
+        self, lags: tuple[int, int], slopes: tuple[float, ...], enough: float
+    ) -> Pair:
         """`_ordered` where one of the lags is 0, the query token's own."""
         assert self.joint is not None
         sign = 1.0 if lags[1] == 0 else -1.0
@@ -207,7 +238,9 @@ class LagPairs:
         if self.offset is not None:
             line = self.rotary.rotate(self.offset, np.array([-lag]), length=self.length)[0]
         form = turned.T @ self.bare.gram @ turned
-        alpha, share, norm, own, query = own_key.tuned(self.joint, form, line, sign, weights)
+        alpha, share, norm, own, query = own_key.tuned(
+            self.joint, form, line, sign, weights, enough=enough
+        )
         bound = own_key.certified(self.joint, turned, self.bare, line, sign, weights, alpha, share)
         root = np.column_stack([self.joint.query, self.joint.query_offset])
         bound += self.angle_slack(lag, root)
@@ -224,13 +257,18 @@ class LagPairs:
     def _lifted(self, share: float) -> tuple[NDArray[np.float64], float]:
         """[L/√w, a/√(1−w)] with L Lᵀ covering the query matrix, and the w in use."""
         share = min(max(share, 2.0**-20), 1 - 2.0**-20)
-        plain = cover(self.query, keep=np.zeros(self.query.head_dim, dtype=np.bool_))
-        bare, excess = factor(plain)
-        assert excess == 1.0
+        bare = self._bare
         offset = np.zeros(len(bare)) if self.query.offset is None else self.query.offset
         grown = 1 + 8 * UNIT_ROUNDOFF
         columns = [bare * (grown / math.sqrt(share)), offset * (1 / math.sqrt(1 - share))]
         return np.column_stack(columns), share
+
+    @cached_property
+    def _bare(self) -> NDArray[np.float64]:
+        """A float factor whose ellipsoid covers the queries without their bias."""
+        root, excess = factor(cover(self.query, keep=np.zeros(self.query.head_dim, dtype=np.bool_)))
+        assert excess == 1.0
+        return root
 
     def _gap(self, first: int, second: int) -> NDArray[np.float64]:
         """(R(first) − R(second))ᵀ c."""
@@ -238,7 +276,7 @@ class LagPairs:
         turned = self.rotary.rotate(self.offset, np.array([-first, -second]), length=self.length)
         return np.asarray(turned[0] - turned[1])
 
-    def _tune(self, first: int, second: int, slopes: tuple[float, ...]) -> _Tuned:
+    def _tune(self, first: int, second: int, slopes: tuple[float, ...], enough: float) -> _Tuned:
         """α, β, the share and the best query's direction, by fixed-point steps (floats only)."""
         from scipy.optimize import minimize
 
@@ -290,11 +328,17 @@ class LagPairs:
                 pull = forms[0] @ q * (slopes[0] / norms[0]) + forms[1] @ q * (slopes[1] / norms[1])
                 pair = float(sizes[0]), float(sizes[1])
                 least = value
-                kept = _Tuned(pair, share, pull * turn + gap, (float(norms[0]), float(norms[1])))
+                ends = float(norms[0]), float(norms[1])
+                kept = _Tuned(pair, share, pull * turn + gap, ends, value)
+                if value <= enough:
+                    raise Enough
+                self._best = x.copy()
             return value, slope
 
         # Sizes far out of range end the search, not the bound: any numbers are valid.
-        with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
+        with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError, Enough):
+            if enough and self._best is not None:
+                bound(self._best)  # most pairs are far below the largest, and alike
             typical = [0.5 * math.log(max(float(np.sum(f * base)) / size, 1e-300)) for f in forms]
             near = min(max(self.share, 2.0**-20), 1 - 2.0**-20)
             share = [math.log(near / (1 - near))] if biased else []

@@ -19,6 +19,8 @@ from dispersion.rigor import sqrt_enclosure
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dispersion.directions import Section
+
 NormKind = Literal["rms", "layer"]
 
 LARGEST_INPUT = 1e100
@@ -142,6 +144,76 @@ def qk_norm_ball(
         radius=sqrt_enclosure(norm_width),
         row_error=np.abs(factors) * (relative * (1 + 2.0**-40)) if relative else None,
         cap=cap or ("layerwise QK norm" if layerwise else "headwise QK norm"),
+    )
+
+
+def section_ball(
+    section: Section,
+    plain: BallImage,
+    gain: NDArray[np.float64] | None,
+    *,
+    start: int = 0,
+    gain_offset: float = 0.0,
+    bias: NDArray[np.float64] | None = None,
+) -> BallImage:
+    """One head's normalised queries or keys where the norm's input does not point everywhere.
+
+    Args:
+        section: what holds the vectors in front of the gain, of size at most 1 (directions.py).
+        plain: the image of all directions, as `qk_norm_ball` makes it from the same numbers.
+        gain, start, gain_offset, bias: as there.
+
+    """
+    norm_width = len(section.matrix)
+    part = slice(start, start + plain.head_dim)
+    factors = _shifted(gain, gain_offset, norm_width)[part]
+    relative = 2 * UNIT_ROUNDOFF
+    if gain is not None and gain_offset:
+        relative += _gain_rounding(gain_offset)
+    rows = section.matrix[part]
+    sizes = np.sqrt(np.vecdot(rows, rows)) * (1 + 2.0**-40)
+    offset = None if bias is None else bias[part]
+    offset_error = None
+    if section.offset is not None:
+        moved = plain.radius.upper * factors * section.offset[part]
+        offset_error = (relative + 8 * UNIT_ROUNDOFF) * (1 + 2.0**-40) * np.abs(moved)
+        if offset is not None:
+            moved = moved + offset
+            offset_error = offset_error + 2 * UNIT_ROUNDOFF * np.abs(moved)
+        offset = moved
+    return BallImage(
+        matrix=factors[:, None] * rows,
+        offset=offset,
+        radius=plain.radius,
+        row_error=np.abs(factors) * sizes * (relative * (1 + 2.0**-40)),
+        offset_error=offset_error,
+        cap=plain.cap,
+    )
+
+
+def centred_rows(ball: BallImage) -> BallImage:
+    """The image {x − mean(x)}: what LayerNorm divides by its length."""
+    size = ball.head_dim
+    matrix = ball.matrix - ball.matrix.mean(axis=0)
+    # A mean is off by γ times the mean modulus, and its difference once more.
+    rounding = gamma(size + 8)
+    sizes = np.sqrt(np.vecdot(ball.matrix, ball.matrix)) * (1 + gamma(ball.matrix.shape[1] + 8))
+    row_error = rounding * (sizes + sizes.mean())
+    if ball.row_error is not None:
+        row_error = row_error + ball.row_error + ball.row_error.mean()
+    offset, offset_error = ball.offset, None
+    if offset is not None:
+        offset_error = rounding * (np.abs(offset) + np.abs(offset).mean())
+        if ball.offset_error is not None:
+            offset_error = offset_error + ball.offset_error + ball.offset_error.mean()
+        offset_error = offset_error * (1 + 2.0**-40)
+        offset = offset - offset.mean()
+    return BallImage(
+        matrix=matrix,
+        offset=offset,
+        radius=ball.radius,
+        row_error=row_error * (1 + 2.0**-40),
+        offset_error=offset_error,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from dispersion import witness
 from dispersion.coupled_offsets import CoupledPairs
 from dispersion.lag_pairs import LagPairs, pairs_in_order
+from dispersion.narrow import narrowed
 from dispersion.picked import PickedHead
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def estimated_seconds(head: Head, lengths: Iterable[int]) -> float:
     if not len(few):
         return 0.0
     started = time.perf_counter()
-    LagPairs(head, max(lengths)).single(few)
+    LagPairs(narrowed(head), max(lengths)).single(few)
     return (time.perf_counter() - started) * sum(map(len, scans)) / len(few)
 
 
@@ -107,7 +108,7 @@ def _one_length(head: Head, length: int, free: float, scan: _Scan, deadline: flo
         return fallback
     spread, pair = _over_pairs(scan.work, lags, scan.at(lags), deadline)
     if head.coupled is not None:
-        coupled = CoupledPairs(head, scan.work)
+        coupled = CoupledPairs(scan.work.head, scan.work)
         spread = coupled.spread(lags, min(spread, free), deadline)
     found = None
     if pair is not None and head.reach is not None:
@@ -121,7 +122,7 @@ class _Scan:
     """Single-lag bounds gathered so far for one head."""
 
     def __init__(self, head: Head, length: int) -> None:
-        self.work = LagPairs(head, length)
+        self.work = LagPairs(narrowed(head), length)
         self._bounds: dict[int, float] = {}
         self._seconds = 0.0
 
@@ -160,7 +161,8 @@ def _over_pairs(
             return max(best.bound, min(allowed, best.bound * _TOLERANCE)), best
         if count >= _MOST_PAIRS or time.monotonic() > deadline:
             return allowed, best
-        pair = work.pair(int(lags[order[i]]), int(lags[order[j]]), allowed)
+        enough = 0.0 if best is None else best.bound
+        pair = work.pair(int(lags[order[i]]), int(lags[order[j]]), allowed, enough)
         if best is None or pair.bound > best.bound:
             best = pair
     return (0.0 if best is None else best.bound), best

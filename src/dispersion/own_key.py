@@ -8,6 +8,7 @@ the bias on one more coordinate, λ_max bounds it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 _UP = 1 + 2.0**-48
 _STEPS = 40
+
+
+class Enough(Exception):
+    """A search came low enough."""
 
 
 def has_own_key(head: Head) -> bool:
@@ -104,6 +109,8 @@ def tuned(
     line: NDArray[np.float64],
     sign: float,
     weights: tuple[float, float],
+    *,
+    enough: float = 0.0,
 ) -> tuple[float, float, float, float, NDArray[np.float64]]:
     """α and the share for one lag against the own key; also the norm, own logit and query (floats).
 
@@ -113,6 +120,7 @@ def tuned(
         line: the bias's part x of the other key's logit.
         sign: 1 where the other key is on top, −1 where the own key is.
         weights: slopes of the two logits.
+        enough: below which a lower value gains nothing.
     """
     from scipy.optimize import minimize
 
@@ -147,12 +155,15 @@ def tuned(
         value = float(values[-1]) + weights[0] * size / 2
         if value < best[0]:
             best = (value, size, share, math.sqrt(max(square, 0.0)), float(q @ k), q)
+            if value <= enough:
+                raise Enough
         return value, slope
 
     start = np.array(
         [0.5 * math.log(base / len(form)), 0.0] if joint.biased else [0.5 * math.log(base)]
     )
-    minimize(bound, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    with contextlib.suppress(Enough):
+        minimize(bound, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
     return best[1:]
 
 

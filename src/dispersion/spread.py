@@ -7,7 +7,7 @@ phases"). `offsets.py` has the bound over real offsets.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ from dispersion.covers import (
 )
 from dispersion.ellipsoid import best_weight, cover
 from dispersion.errors import ArgumentError
+from dispersion.narrow import narrowed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,6 +70,10 @@ def spread_bound(head: Head) -> SpreadBound:
     if head.query is None or head.key is None:
         msg = "head must have a norm cap on queries and keys. Got an unbounded head."
         raise ArgumentError(msg)
+    if head.narrow is not None:
+        closer = narrowed(head)
+        plain = spread_bound(replace(head, narrow=None))
+        return plain if closer is head else _smaller(spread_bound(closer), plain)
     theorem = "T10" if _rotated(head) else "T9"
     scales = None
     if _only_gains(head.query, head.key):
@@ -86,6 +91,12 @@ def spread_bound(head: Head) -> SpreadBound:
         spread = rigor.capped_spread(spread, head.soft_cap).upper
         level = rigor.capped_spread(2 * level, head.soft_cap).upper / 2 * _UP
     return SpreadBound(spread, level, theorem, scales)
+
+
+def _smaller(first: SpreadBound, second: SpreadBound) -> SpreadBound:
+    """What two bounds of one head say together."""
+    least = min(first, second, key=lambda bound: bound.spread)
+    return replace(least, level=min(first.level, second.level))
 
 
 def product_bound(head: Head) -> float:

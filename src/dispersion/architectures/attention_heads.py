@@ -6,6 +6,13 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dispersion.architectures.head_rows import (
+    bias_of_head,
+    outputs_of,
+    rows_of_head,
+    vectors_of,
+)
+from dispersion.architectures.normed_directions import Directions
 from dispersion.checkpoint import to_float64
 from dispersion.clipping import clipped_head
 from dispersion.head import BallImage, Head
@@ -33,15 +40,16 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
     Raises:
         CheckpointError: a weight is not finite; the message names the tensor and the index.
     """
-    norm = _vectors(checkpoint, attention.input_norm)
+    norm = vectors_of(checkpoint, attention.input_norm)
     before_keys = attention.key_input or attention.input_norm
-    key_side = norm if attention.key_input is None else _vectors(checkpoint, before_keys)
+    key_side = norm if attention.key_input is None else vectors_of(checkpoint, before_keys)
     sinks = (
         None
         if attention.sinks is None
         else to_float64(checkpoint.read(attention.sinks), tensor=attention.sinks)
     )
     group = attention.query.heads // attention.key.heads
+    directions = Directions(checkpoint, attention, (norm, key_side))
     for kv_head in range(attention.key.heads):
         key = _ball(checkpoint, attention, attention.key, kv_head, before_keys, key_side)
         key_norm = _qk_norm(checkpoint, attention, attention.key, kv_head)
@@ -69,50 +77,11 @@ def heads(checkpoint: Checkpoint, attention: Attention) -> Iterator[tuple[int, i
                 if attention.known_inputs
                 else None,
             )
+            built = directions.narrow(built, head, kv_head)
             if attention.clip is not None:
                 built = clipped_head(built, attention.clip)
             yield head, kv_head, built
         del key
-
-
-def _vectors(checkpoint: Checkpoint, norm: Norm | None) -> Vectors:
-    """A norm's stored gain and bias."""
-    names = (None, None) if norm is None else (norm.gain, norm.bias)
-    gain, bias = (
-        None if name is None else to_float64(checkpoint.read(name), tensor=name) for name in names
-    )
-    return gain, bias
-
-
-def _outputs(attention: Attention, side: Projection, head: int) -> slice:
-    start = side.first + head * (side.stride or attention.head_dim)
-    if side.starts is not None:
-        start = side.starts[head]
-    return slice(start, start + attention.head_dim)
-
-
-def rows_of_head(
-    checkpoint: Checkpoint, attention: Attention, side: Projection, head: int
-) -> Vector:
-    """One head's rows in float64, shape (head_dim, width)."""
-    part = _outputs(attention, side, head)
-    if side.transposed:
-        columns = checkpoint.read(side.weight)[:, part].T
-        return to_float64(columns, tensor=f"{side.weight} (transposed)", first_row=part.start)
-    rows = checkpoint.read(side.weight, part)
-    return to_float64(rows, tensor=side.weight, first_row=part.start)
-
-
-def bias_of_head(
-    checkpoint: Checkpoint, attention: Attention, side: Projection, head: int
-) -> Vector | None:
-    """One head's part of the bias in float64, shape (head_dim,)."""
-    if side.bias is None:
-        return None
-    part = _outputs(attention, side, head)
-    if side.own_bias:
-        part = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
-    return to_float64(checkpoint.read(side.bias, part), tensor=side.bias, first_row=part.start)
 
 
 def _ball(
@@ -127,7 +96,7 @@ def _ball(
     weight = rows_of_head(checkpoint, attention, side, head)
     bias = bias_of_head(checkpoint, attention, side, head)
     if side.norm is not None:
-        gain, norm_bias = _vectors(checkpoint, side.norm.of_head(head))
+        gain, norm_bias = vectors_of(checkpoint, side.norm.of_head(head))
         if side.norm.stacked:
             gain = None if gain is None else gain[head]
             norm_bias = None if norm_bias is None else norm_bias[head]
@@ -189,7 +158,7 @@ def _qk_norm(
 ) -> QKNorm | None:
     if side.norm is None:
         return None
-    part = _outputs(attention, side, head)
+    part = outputs_of(attention, side, head)
     if attention.layerwise:
         part = slice(side.first, side.first + side.heads * attention.head_dim)
     bias: NDArray[Any] | None = None if side.bias is None else checkpoint.read(side.bias, part)

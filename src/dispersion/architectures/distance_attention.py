@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dispersion.architectures.attention import Attention
-from dispersion.architectures.attention_heads import bias_of_head, heads, rows_of_head
+from dispersion.architectures.attention_heads import heads
+from dispersion.architectures.head_rows import bias_of_head, rows_of_head
 from dispersion.checkpoint import to_float64
 from dispersion.cholesky import gamma, norm_upper
 from dispersion.distance_bias import DistanceBias, Places

@@ -8,7 +8,7 @@ unrotated part of a key comes of a normalised latent, its rotated part of the hi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +16,12 @@ import numpy as np
 from dispersion.architectures.attention import Attention
 from dispersion.checkpoint import to_float64
 from dispersion.coupled_keys import CoupledKeys, States
+from dispersion.covers import groups_of
+from dispersion.directions import cone_of
 from dispersion.head import ONE, Head
 from dispersion.latent import best_share, joint_ball
 from dispersion.latent_witness import inner_head, small_states
+from dispersion.narrow import WIDEST, Narrow, through, typical
 from dispersion.norms import projection_ball, qk_norm_ball
 from dispersion.rows import scaled_rows
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dispersion.checkpoint import Checkpoint
+    from dispersion.directions import Cone
     from dispersion.enclosure import Enclosure
     from dispersion.head import BallImage
 
@@ -161,6 +165,7 @@ class LatentAttention(Attention):
         if self.query_rank is not None:
             queries, queries_gain = need(self.query_latent), need(self.query_latent_gain)
             queries_bias = read(self.query_latent_bias)
+        cone = self._cone(queries, gain, queries_bias)
         small = None
         linear = self.turned_gain is None and self.key_input is None and self.alone
         if linear and queries is not None and queries_bias is None and bias is None:
@@ -191,18 +196,29 @@ class LatentAttention(Attention):
                     scale=self.scale,
                     causal=self.causal,
                 )
-            yield (
-                head,
-                head,
-                Head(
-                    query=query,
-                    key=key,
-                    scale=self.scale,
-                    rotary=self.rotary,
-                    causal=self.causal,
-                    window=self.window,
-                    growth=self.growth,
-                    inner=inner,
-                    coupled=None if states is None else CoupledKeys(plain, states),
-                ),
+            built = Head(
+                query=query,
+                key=key,
+                scale=self.scale,
+                rotary=self.rotary,
+                causal=self.causal,
+                window=self.window,
+                growth=self.growth,
+                inner=inner,
+                coupled=None if states is None else CoupledKeys(plain, states),
             )
+            if cone is not None:
+                closer = through(cone, query, typical(key, groups_of(built)))
+                if closer is not query:
+                    built = replace(built, narrow=Narrow((query, key), (closer, key)))
+            yield head, head, built
+
+    def _cone(
+        self, queries: Vector | None, gain: Vector | None, bias: Vector | None
+    ) -> Cone | None:
+        """What the norm of the queries' latent sees; None for every direction."""
+        if queries is None or not self.alone or len(queries) > WIDEST:
+            return None
+        if bias is None and len(queries) <= self.width:
+            return None
+        return cone_of(projection_ball(queries, norm="rms", gain=gain, bias=bias))

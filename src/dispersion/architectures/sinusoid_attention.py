@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dispersion.architectures.attention import Attention, Projection
-from dispersion.architectures.attention_heads import heads, rows_of_head
+from dispersion.architectures.attention_heads import heads
+from dispersion.architectures.head_rows import rows_of_head
 from dispersion.checkpoint import to_float64
 from dispersion.cholesky import UNIT_ROUNDOFF
 from dispersion.errors import CheckpointError
