@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dispersion.architectures import ledger
 from dispersion.architectures.assemble import assemble
 from dispersion.architectures.attention import Attention, Norm, Projection
-from dispersion.architectures.attention_heads import rows_of_head
+from dispersion.architectures.head_rows import rows_of_head
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.rotations import rope
 from dispersion.architectures.scales import inverse_root, times

@@ -19,7 +19,8 @@ import numpy as np
 from dispersion.added_bias import with_width
 from dispersion.architectures import t5
 from dispersion.architectures.attention import Attention, Norm
-from dispersion.architectures.attention_heads import heads, rows_of_head
+from dispersion.architectures.attention_heads import heads
+from dispersion.architectures.head_rows import rows_of_head
 from dispersion.architectures.plans import Family, Plan
 from dispersion.balls import total
 from dispersion.checkpoint import to_float64

@@ -19,9 +19,10 @@ import numpy as np
 from dispersion.added_bias import with_width
 from dispersion.architectures import ledger
 from dispersion.architectures.attention import Attention
-from dispersion.architectures.attention_heads import heads, rows_of_head
+from dispersion.architectures.attention_heads import heads
 from dispersion.architectures.blocks import Blocks
 from dispersion.architectures.blocks_reader import BlocksReader
+from dispersion.architectures.head_rows import rows_of_head
 from dispersion.architectures.layouts import stacked
 from dispersion.architectures.plans import Family, Plan
 from dispersion.balls import total

@@ -19,7 +19,7 @@ import numpy as np
 from dispersion.added_bias import with_width
 from dispersion.architectures import ledger
 from dispersion.architectures.attention import Attention, Projection
-from dispersion.architectures.attention_heads import bias_of_head, rows_of_head
+from dispersion.architectures.head_rows import bias_of_head, rows_of_head
 from dispersion.architectures.plans import Family, Plan
 from dispersion.architectures.swin import Layer, Stages, read_stages, whole_numbers
 from dispersion.architectures.window_attention import least_keys, row_widths

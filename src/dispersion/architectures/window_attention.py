@@ -21,7 +21,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from dispersion.added_bias import with_width
 from dispersion.architectures.attention import Attention
-from dispersion.architectures.attention_heads import heads, rows_of_head
+from dispersion.architectures.attention_heads import heads
+from dispersion.architectures.head_rows import rows_of_head
 from dispersion.checkpoint import to_float64
 from dispersion.zero_state import with_zero_state
 
