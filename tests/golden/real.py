@@ -343,16 +343,21 @@ class Real:
 
     @property
     def rope(self) -> Any | None:
-        """The model's own rotary module."""
+        """The model's own rotary module, the encoder's where there are two stacks."""
+        return self.rope_of(None)
+
+    def rope_of(self, layer: int | None) -> Any | None:
+        """The rotary module of the stack that a layer stands in, that of the first one for None."""
         if self.config.model_type == "esm":
             kind = self.config.position_embedding_type
             return self.model.rotary_embeddings if kind == "rotary" else None
         if self.kind == "dinov3_vit":
             return self.model.rope_embeddings
-        if self.kind in TURNED:
-            return self.model.encoder.rotary_emb
-        if self.kind == "t5gemma2":
-            return self.model.encoder.text_model.rotary_emb
+        if self.kind in TURNED or self.kind == "t5gemma2":
+            if layer is not None and self.places.listed[layer].module.startswith("decoder."):
+                return self.model.decoder.rotary_emb
+            encoder = self.model.encoder
+            return getattr(encoder, "text_model", encoder).rotary_emb
         return getattr(self.model, "rotary_emb", None)
 
     @property
@@ -532,7 +537,7 @@ class Real:
         whole = torch.ones(n, n, dtype=torch.bool)
         if self.biased:
             both = [
-                self.kind == "mpnet"
+                self.kind in ("mpnet", *DISTANCES, *SHAW, *WAVES)
                 or (self.kind in ("t5", "umt5") and not self.attention(i).is_decoder)
                 for i in range(self.layers)
             ]
@@ -589,16 +594,17 @@ class Real:
             return None
         if thetas and hasattr(self.model, "rotary_embs"):
             return self._based(thetas[layer], positions)
-        kinds = getattr(self.rope, "layer_types", None)
+        rope = self.rope_of(layer)
+        kinds = getattr(rope, "layer_types", None)
         if self.sums:
             with self._precision():
-                return {kind: self.rope(dummy, positions, kind) for kind in kinds}
+                return {kind: rope(dummy, positions, kind) for kind in kinds}
         args = ()
         if kinds:
             listed = getattr(self.config, "layer_types", None)
             args = (listed[layer] if listed else self.attention(layer).layer_type,)
         with self._precision():
-            return self.rope(dummy, positions, *args)
+            return rope(dummy, positions, *args)
 
     def _places(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of patches as far down as to the right, by a 2π-th for each position."""
