@@ -91,7 +91,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "rel_l2_clip_threshold": (0.3, 0.8, 8.0),
     "cca_time0": (1, 2, 3),
     "cca_time1": (1, 2, 3),
-    "keep_window_size": (4, 64),
+    "keep_window_size": (64, 2048),
     "gated_norm_rank": (1, 3),
 }
 STACK = ("attention_bias", "sliding_window", "query_pre_attn_scalar", "attn_logit_softcapping")
