@@ -169,9 +169,11 @@ class TableBias:
             return self.buckets
         if distance < self.exact:
             return distance + 1
-        ratio = math.log(distance / self.exact) / math.log(self.furthest / self.exact)
-        # One more than computed, since models round the logarithm to float32.
-        return min(self.buckets, self.exact + int(ratio * (self.buckets - self.exact)) + 2)
+        rest, unit = self.buckets - self.exact, math.log(self.furthest / self.exact)
+        further = math.log(distance / self.exact) / unit * rest
+        # Models round quotient and logarithm to float32.
+        further += 2.0**-18 * (1 + further + rest / unit)
+        return min(self.buckets, self.exact + int(further) + 1)
 
     def spread(self, length: int) -> float:
         used = self._entries(length, first=0)
