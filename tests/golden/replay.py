@@ -52,7 +52,7 @@ def replay(
                 mask = real.masks(n)[layer]
                 if moved and mask is not None:
                     mask = mask[:, :, where][..., where]
-                if moved and real.kind in (*DISTANCES, *SHAW, *WAVES):  # they ask for no positions
+                if moved and real.kind in (*DISTANCES, *SHAW, *WAVES, "umt5"):  # they ask for none
                     order = where.argsort()
                     rotation = real.rotation(layer, where[order].unsqueeze(0))
                     weights = real.call(layer, inputs[:, order], rotation, mask, "eager")
