@@ -132,8 +132,8 @@ def test_a_sum_of_two_balls_is_covered_and_no_larger_than_both(seed):
 
 
 def test_bounds_hold_what_was_reached_and_say_how_loose_they_are():
-    """Gates are near a half here, and might be near 1; a factor on both sides of a logit."""
-    for offsets, loose in (("free", 3.5), ("exact", 3.4)):
+    """Each gate might be near 1, but not all for one state; a factor on both sides of a logit."""
+    for offsets, loose in (("free", 3.1), ("exact", 3.0)):
         found = mechanism_checks.certified(NAME, offsets)
         for n, layer, index, spread in mechanism_checks.reached(NAME):
             bound = found[n, layer, index].spread.upper

@@ -186,6 +186,23 @@ def test_tables_count_every_bucket_that_a_length_can_reach():
         assert not both.one_sided
 
 
+@pytest.mark.parametrize("rows", [(4, 9), (8, 20), (8, 9), (32, 128), (32, 17), (64, 1000)])
+def test_no_key_has_a_bucket_beyond_the_counted_ones(rows):
+    """Buckets as T5's code has them, in float32."""
+    buckets, furthest = rows
+    exact = buckets // 2
+    table = TableBias(tuple(np.zeros(buckets)), exact, furthest)
+    distances = np.arange(1, 3 * furthest)
+    quotient = (distances.astype(np.float32) / np.float32(exact)).astype(np.float32)
+    scaled = np.log(quotient) / np.float32(math.log(furthest / exact)) * np.float32(exact)
+    growing = np.minimum(exact + scaled.astype(np.int64), buckets - 1)
+    own = np.where(distances < exact, distances, growing)
+    counts = np.array([table.reached(int(d) + 1) for d in distances])
+    assert np.all(own < counts)
+    # At most where rounding decides is one more counted.
+    assert np.mean(own + 1 < counts) <= 1 / 16
+
+
 def test_encoder_and_decoder_of_t5_have_their_own_tables():
     checkpoint = open_checkpoint(DATA / "t5")
     arrays = {n: checkpoint.read(n) for n in checkpoint.names}

@@ -14,6 +14,7 @@ from dispersion.distance_bias import JointBias
 from dispersion.enclosure import Enclosure
 from dispersion.errors import ArgumentError
 from dispersion.offsets import Outcome, exact_spreads
+from dispersion.own_rows import own_spreads
 from dispersion.picked import PickedHead
 from dispersion.spectrum import spectrum
 from dispersion.spread import SpreadBound, product_bound, spread_bound
@@ -101,6 +102,10 @@ def check_head(
     for length, outcome in outcomes.items():
         if head.growth is None:
             found.add(length, outcome.witness)
+    lengths = [t.length for t in targets if head.bias is None or t.length == longest]
+    own = own_spreads(head, free.spread, lengths)
+    if head.bias is None:
+        outcomes = {n: Outcome(x, None, exact=False) for n, x in own.items()} | outcomes
     spread = outcomes[longest].spread if longest in outcomes else free.spread
     # Queries that pick their keys may have none in common: for any token T12 says nothing then.
     # Nor do products with positions cancel from it, as other biases do, nor what queries make.
@@ -110,6 +115,7 @@ def check_head(
     bounds = Bounds(head, free.spread, free.level, values)
     # What positions do to the spread is that of the longest context.
     whole = bounds.with_spread(spread).spread_at(longest)
+    whole = min(whole, own.get(longest, math.inf))
 
     def answer(target: Target) -> Result:
         here = outcomes.get(target.length)

@@ -128,6 +128,10 @@ class JointBias(ABC):
     def spread(self, length: int) -> float:
         """Upper bound on what positions alone add to the difference of two logits, by norms."""
 
+    def around_own(self, length: int) -> None:  # noqa: ARG002
+        """Nothing: contents and positions are not apart."""
+        return
+
     @abstractmethod
     def joint(self, length: int) -> float:
         """Upper bound on the spread of a row, contents and positions together."""

@@ -53,8 +53,26 @@ class Bias(Protocol):
     def spread(self, length: int) -> float:
         """Upper bound on the difference of two biases in a row of a context of `length` tokens."""
 
+    def around_own(self, length: int) -> AroundOwn | None:
+        """How biases lie around that of the query's own key, or None where that is not told."""
+
     def ceiling(self, spread: float, seen: int, tokens: int) -> float:
         """The most that `tokens` of `seen` keys hold together at a content spread. **Upper.**"""
+
+
+@dataclass(frozen=True)
+class AroundOwn:
+    """Upper bounds on differences of biases in a row, the query's own key told apart.
+
+    Attributes:
+        others: of two keys that are not the query's own.
+        above: of the own key's less another one's.
+        below: of another key's less the own one's.
+    """
+
+    others: float
+    above: float
+    below: float
 
 
 @dataclass(frozen=True)
@@ -94,6 +112,14 @@ class LinearBias:
 
     def spread(self, length: int) -> float:
         return total(product(self.slope.upper, length - 1), self.slack(length)).upper
+
+    def around_own(self, length: int) -> AroundOwn:
+        slack = self.slack(length)
+        return AroundOwn(
+            others=total(product(self.slope.upper, max(length - 2, 0)), slack).upper,
+            above=total(product(self.slope.upper, length - 1), slack).upper,
+            below=total(-self.slope.lower, slack).upper,
+        )
 
     def ceiling(self, spread: float, seen: int, tokens: int) -> float:
         if tokens >= seen:
@@ -143,18 +169,37 @@ class TableBias:
             return self.buckets
         if distance < self.exact:
             return distance + 1
-        ratio = math.log(distance / self.exact) / math.log(self.furthest / self.exact)
-        # One more than computed, since models round the logarithm to float32.
-        return min(self.buckets, self.exact + int(ratio * (self.buckets - self.exact)) + 2)
+        rest, unit = self.buckets - self.exact, math.log(self.furthest / self.exact)
+        further = math.log(distance / self.exact) / unit * rest
+        # Models round quotient and logarithm to float32.
+        further += 2.0**-18 * (1 + further + rest / unit)
+        return min(self.buckets, self.exact + int(further) + 1)
 
-    def entries(self, length: int) -> list[float]:
-        """The entries that keys of a context of `length` tokens can get, and maybe more."""
+    def entries(self, length: int, first: int = 0) -> list[float]:
+        """Entries that keys of a context can get, of buckets from `first` on in each direction.
+
+        And maybe more.
+        """
         count, size = self.reached(length), self.buckets
-        return [self.values[d * size + i] for d in range(self.directions) for i in range(count)]
+        return [
+            self.values[d * size + i] for d in range(self.directions) for i in range(first, count)
+        ]
 
     def spread(self, length: int) -> float:
         used = self.entries(length)
         return total(max(used), -min(used)).upper
+
+    def around_own(self, length: int) -> AroundOwn | None:
+        # Bucket 0 is the query's own key's alone where distances below `exact` have their own.
+        used = self.entries(length, first=1)
+        if self.exact == 0 or not used:
+            return None
+        most, least, own = max(used), min(used), self.values[0]
+        return AroundOwn(
+            others=total(most, -least).upper,
+            above=total(own, -least).upper,
+            below=total(most, -own).upper,
+        )
 
     def ceiling(self, spread: float, seen: int, tokens: int) -> float:
         whole = total(spread, self.spread(seen)).upper
@@ -184,6 +229,9 @@ class BoundedBias:
 
     def spread(self, length: int) -> float:  # noqa: ARG002
         return self.width
+
+    def around_own(self, length: int) -> None:  # noqa: ARG002
+        return
 
     def ceiling(self, spread: float, seen: int, tokens: int) -> float:
         return rigor.set_mass(tokens, seen, total(spread, self.width).upper).upper

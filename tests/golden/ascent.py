@@ -85,7 +85,7 @@ def plan(
         if positional:
             pairs = [(i, j) for i in seen for j in seen if i != j]
         else:
-            pairs = [(seen[-1], seen[-2])] * (20 if len(seen) > 1 else 0)
+            pairs = [(seen[-1], seen[-2])] * 20 if len(seen) > 1 else []
             seen = seen[-1:]
         rows += [((TOP, BOTTOM), (i, j, at)) for i, j in pairs]
         # the query's own key may be either end; the idle slot stands at the same place as the other

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 from families import Family, Size
+from published_families import Published
 
 if TYPE_CHECKING:
     import random
@@ -24,6 +25,8 @@ FLAGS = """
     query_bias key_bias qv_bias use_absolute_position_embeddings
     use_relative_position_bias use_shared_relative_position_bias do_stable_layer_norm
     has_relative_attention_bias has_spatial_attention_bias sinusoidal_pos_embds vision_use_head
+    relative_attention position_biased_input share_att_key convolution_bias scale_input
+    add_qkv_bias add_bias_linear include_bias include_qkv_bias use_logn_attn
 """
 CHOICES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("rms_norm_eps", "norm_eps", "norm_epsilon"), (1e-8, 1e-6, 1e-5, 1e-4)),
@@ -68,6 +71,38 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "decoder_num_attention_heads": (2, 4),
     "pad_head_dim_to_multiple_of": (None, 4, 8),
     "pos_embed_rescale": (None, 2.0),
+    "pos_att_type": ("c2p", "p2c", "c2p|p2c", "p2c|c2p", ["p2c", "c2p"]),
+    "max_relative_positions": (-1, 5, 12, 40),
+    "position_buckets": (-1, 4, 6, 8),
+    "norm_rel_ebd": ("none", "layer_norm"),
+    "conv_groups": (1, 2, 4),
+    "conv_kernel_size": (2, 3, 4),
+    "position_embeddings_type": (None, "relative", "relative_key", "rotary"),
+    "left_max_position_embeddings": (1, 5, 64),
+    "right_max_position_embeddings": (1, 3, 8),
+    "rotary_embedding_base": (60, 10000),
+    "swa_head_dim": (4, 6, 10),
+    "sliding_window_size": (1, 2, 3, 9),
+    "d_rel": (1, 2, 5),
+    "rel_extent": (1, 2, 3, 7),
+    "log_scaling_n_floor": (None, 1, 2),
+    "log_scaling_alpha": (0.05, 0.5),
+    "qk_l2_clip_threshold": (0.7, 2.5, 22.0),
+    "rel_l2_clip_threshold": (0.3, 0.8, 8.0),
+    "cca_time0": (1, 2, 3),
+    "cca_time1": (1, 2, 3),
+    "keep_window_size": (64, 2048),
+    "gated_norm_rank": (1, 3),
+}
+STACK = ("attention_bias", "sliding_window", "query_pre_attn_scalar", "attn_logit_softcapping")
+OWN: dict[str, tuple[Any, ...]] = {  # of models whose code is no part of transformers
+    "rope_theta": (70.0, 5000.0, 1e6),
+    "rotary_emb_base": (300.0, 1e4),
+    "rope_ratio": (1, 0.5, 50),
+    "seq_length": (2, 7, 64),
+    "scale_emb": (1, 12),
+    "layernorm_epsilon": (1e-8, 1e-5, 1e-4),
+    "partial_rotary_factor": (0.25, 0.5, 1.0),
 }
 INNER: dict[str, tuple[Any, ...]] = {  # of MPT's and DBRX's attn_config
     "alibi_bias_max": (1, 4, 8, 16),
@@ -161,7 +196,12 @@ def draw_config(
     elif types:
         rng.shuffle(types)
     if "no_rope_layers" in config:
-        config["no_rope_layers"] = [rng.randint(0, 1) for _ in range(size.layers)]
+        layers = config.get("num_hidden_layers", size.layers)
+        config["no_rope_layers"] = [rng.randint(0, 1) for _ in range(layers)]
+        if "kv_source_layers" in config:  # none reads one that turns otherwise
+            sources = enumerate(config["kv_source_layers"])
+            turns = config["no_rope_layers"]
+            config["kv_source_layers"] = [s if turns[s] == turns[i] else i for i, s in sources]
     if "layer_rope_theta" in config:
         config["layer_rope_theta"] = [rng.choice((0.0, 70.0, 1e4)) for _ in range(size.layers)]
     elsewhere = ("qk_rope_head_dim", "global_head_dim", "new_decoder_architecture")
@@ -170,7 +210,7 @@ def draw_config(
     width = config.get("head_dim") or size.head_dim
     rope = config.get("rope_parameters")
     if rope and rng.random() < 0.7:
-        if "full_attention" in rope:
+        if all(v is None or isinstance(v, dict) for v in rope.values()):  # by layer type
             config["rope_parameters"] = {
                 k: v and draw_rope(rng, v, width // 2) for k, v in rope.items()
             }
@@ -209,16 +249,30 @@ def drawn(family: Family, rng: random.Random) -> tuple[Family, Size]:
     """A family with other switches, and a size."""
     size = draw_size(rng, family.kind)
     config = family.config(size)
+    if isinstance(family, Published):
+        inner = dict(config)
+        config = draw_config(rng, config, lambda k: k in inner, size)
+        config |= {k: rng.choice(v) for k, v in OWN.items() if k in config and rng.random() < 0.6}
+        return varied(family, config, rng), size
     kind = getattr(transformers, family.kind.replace("ForText", "") + "Config")
     if "text_config" in config:
         inner = type(kind(**config).text_config)()
         config["text_config"] = draw_config(
             rng, config["text_config"], lambda k: hasattr(inner, k), size
         )
+    elif "decoder" in config:  # sizes of both stacks belong together
+        for stack in ("encoder", "decoder"):
+            within = config[stack].get("text_config", config[stack])
+            within |= draw_config(rng, within, STACK.__contains__, size)
     else:
         built = kind(**config)
         built.allow_global_per_layer_attribute_access = True  # where layers have sizes of their own
         config = draw_config(rng, config, lambda k: hasattr(built, k), size)
+    return varied(family, config, rng), size
+
+
+def varied(family: Family, config: dict[str, Any], rng: random.Random) -> Family:
+    """A family with this config, saved in another way and with logits of another size."""
     switch = config.get("use_qk_norm", config.get("qk_layernorm"))
     norm = family.qk_norm if switch is None else "headwise" if switch else None
     if family.kind == "Llama4Text":
@@ -234,5 +288,6 @@ def drawn(family: Family, rng: random.Random) -> tuple[Family, Size]:
         rewrite=family.rewrite or rng.choice((None, None, old_dialect)),
         head="Model" if headless and rng.random() < 0.3 else family.head,
         targets=family.targets and (low, low * rng.choice((3.0, 20.0, 60.0))),
-        lengths=None,
-    ), size
+        # three tokens are a whole context where keys are made of several
+        lengths=family.lengths if family.lengths == (3,) else None,
+    )

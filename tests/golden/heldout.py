@@ -21,6 +21,7 @@ from drawn import drawn
 from families import FAMILIES, Family, Size, deepseek, experts, llama, longrope, randomise
 from logits import logits
 from make import make, write
+from published_families import PUBLISHED
 from real import Real
 
 DRAWS = 12  # of one family before it counts as impossible
@@ -70,7 +71,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     part, parts = map(int, args.part.split("/"))
-    known = {family.name: family for family in FAMILIES + FURTHER}
+    known = {family.name: family for family in (*FAMILIES, *FURTHER, *PUBLISHED)}
     for name in (args.names or list(known))[part::parts]:
         if (args.out / name / ("logits.json" if args.logits else "adversarial.json")).exists():
             continue  # an interrupted run goes on

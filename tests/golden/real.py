@@ -395,10 +395,9 @@ class Real:
             return self.model.rotary_embeddings if kind == "rotary" else None
         if self.kind == "dinov3_vit":
             return self.model.rope_embeddings
-        if self.kind in TURNED:
-            return self.model.encoder.rotary_emb
-        if self.kind == "t5gemma2":
-            return self.model.encoder.text_model.rotary_emb
+        if self.kind in TURNED or self.kind == "t5gemma2":
+            encoder = self.model.encoder
+            return getattr(encoder, "text_model", encoder).rotary_emb
         return getattr(self.model, "rotary_emb", None)
 
     @property
@@ -585,7 +584,7 @@ class Real:
         whole = torch.ones(n, n, dtype=torch.bool)
         if self.biased:
             both = [
-                self.kind == "mpnet"
+                self.kind in ("mpnet", *DISTANCES, *SHAW, *WAVES)
                 or (self.kind in ("t5", "umt5") and not self.attention(i).is_decoder)
                 for i in range(self.layers)
             ]

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from biases import DISTANCES, SHAW, WAVES
 from real import Real, last_row, probabilities
 
 WHOLE = 1024  # up to here the whole n×n attention runs too and must agree with the last row
@@ -51,7 +52,13 @@ def replay(
                 mask = real.masks(n)[layer]
                 if moved and mask is not None:
                     mask = mask[:, :, where][..., where]
-                weights = real.call(layer, inputs, rotation, mask, "eager")[0, head, -1]
+                if moved and real.kind in (*DISTANCES, *SHAW, *WAVES, "umt5"):  # they ask for none
+                    order = where.argsort()
+                    rotation = real.rotation(layer, where[order].unsqueeze(0))
+                    weights = real.call(layer, inputs[:, order], rotation, mask, "eager")
+                    weights = weights[0, head, where[-1], where]
+                else:
+                    weights = real.call(layer, inputs, rotation, mask, "eager")[0, head, -1]
                 if hasattr(real.attention(layer), "sinks") and "_swa" in real.config.model_type:
                     # Its sink scales the output and is not in the weights.
                     weights = weights * row.sum()

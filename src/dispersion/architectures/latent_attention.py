@@ -102,6 +102,11 @@ class LatentAttention(Attention):
         """Whether queries are linear in nothing but their latent, or in the state."""
         return True
 
+    def input_gain(self, need: Callable[..., Vector]) -> Vector | None:
+        """The gain of the norm in front, from a reader of tensors."""
+        assert self.input_norm is not None
+        return None if self.input_norm.gain is None else need(self.input_norm.gain)
+
     def query_ball(self, need: Callable[..., Vector], head: int, gain: Vector | None) -> BallImage:
         """One head's queries, from a reader of tensors and the gain of what W_qb or W_q reads."""
         part = slice(head * self.head_dim, (head + 1) * self.head_dim)
@@ -132,7 +137,7 @@ class LatentAttention(Attention):
             assert found is not None
             return found
 
-        gain = None if self.input_norm.gain is None else need(self.input_norm.gain)
+        gain = self.input_gain(need)
         key_gain = gain if self.key_input is None else read(self.key_input.gain)
         latent, bias = need(self.latent), read(self.latent_bias)
         turned = projection_ball(
