@@ -3,6 +3,7 @@ import json
 import math
 import shutil
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -325,6 +326,30 @@ def test_a_variant_that_is_not_covered_is_refused_by_name(name, changes, words):
     assert len(plan(from_arrays(arrays, checkpoint.config)).layers) == 2
     with pytest.raises(UnsupportedError, match=words):
         plan(from_arrays(arrays, checkpoint.config | changes))
+
+
+@pytest.mark.parametrize("value", [-0.5, -1, "abc", [1e-5], math.inf, math.nan, True])
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("swin", "layer_norm_eps"), ("t5", "layer_norm_epsilon"), ("lilt", "layer_norm_eps"),
+     ("longformer", "layer_norm_eps"), ("jetmoe", "rms_norm_eps"), ("llama", "rms_norm_eps")],
+)  # fmt: skip
+def test_every_epsilon_is_what_bounds_suppose(name, key, value):
+    """A norm with a negative one has no cap, whether its family reads the key or not."""
+    checkpoint = opened(name)
+    with pytest.raises(CheckpointError, match=f"{key} in config.json must be a finite number"):
+        plan(replace(checkpoint, config=checkpoint.config | {key: value}))
+    within = checkpoint.config | {"text_config": {key: value}}
+    with pytest.raises(CheckpointError, match=f"{key} in config.json must be a finite number"):
+        plan(replace(checkpoint, config=within))
+
+
+@pytest.mark.parametrize("value", [["local"], {"local": 1}])
+def test_names_are_texts(value):
+    for name, key in (("longt5", "encoder_attention_type"), ("big_bird", "attention_type")):
+        checkpoint = opened(name)
+        with pytest.raises(UnsupportedError, match=f"{key} in config.json must be"):
+            plan(replace(checkpoint, config=checkpoint.config | {key: value}))
 
 
 def heads_of(name, changes, drop=()):

@@ -96,7 +96,11 @@ def test_layer_types_of_old_and_silent_configs():
     assert kinds({"compress_ratios": [0, 4, 128, 0]}, 3) == [SLIDING, CSA, HCA]
     with pytest.raises(CheckpointError, match=r"layer_types in config.json must list 2"):
         kinds({"layer_types": [HCA]}, 2)
-    for wrong in ({"compress_ratios": [2, 4]}, {"layer_types": [HCA, "full_attention"]}):
+    for wrong in (
+        {"compress_ratios": [2, 4]},
+        {"compress_ratios": [[4], {}]},
+        {"layer_types": [HCA, "full_attention"]},
+    ):
         with pytest.raises(UnsupportedError, match=r"layer_types in config.json must be of"):
             kinds(wrong, 2)
 

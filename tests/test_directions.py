@@ -141,3 +141,13 @@ class TestHeads:
         other = replace(head, **{side: replace(ball, matrix=2 * ball.matrix)})
         assert narrowed(other) is other
         assert spread_bound(other) == spread_bound(replace(other, narrow=None))
+
+
+@pytest.mark.parametrize(
+    ("size", "offset"), [(1.0, 1e-170), (1e-160, 1e-170), (1e149, 1e-161), (1e140, 1e149)]
+)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_nothing_is_said_of_what_is_out_of_range(rows, size, offset):
+    matrix = size * np.ones((rows, 2))
+    assert cone_of(BallImage(matrix, offset * np.ones(rows))) is None
+    assert cone_of(BallImage(np.ones((1, 2)), np.full(1, 100.0))) is None

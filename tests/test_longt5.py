@@ -58,38 +58,34 @@ def test_bounds_are_the_sum_of_what_ascent_reached_and_the_biases_within_reach()
     table = arrays[TABLE].astype(float)
     assert table.shape == (8, 3)
     # Distances of up to 6 keep the last of four buckets of a direction, which begins at 7.
-    reached = {mechanism_checks.t5_bucket(d, 4, 20) for d in range(7)}
-    used = [b + 4 * side for b in reached for side in (0, 1)]
-    apart = np.ptp(table[used], axis=0)
+    apart = np.ptp(table[near_buckets()], axis=0)
     certified = mechanism_checks.certified("longt5")
     for n, layer, head, value in mechanism_checks.reached("longt5"):
         found, whole = certified[n, layer, head], value + apart[head]
         assert whole * (1 - ROUNDING) <= found.spread.upper
-        # One bucket more than are reached is counted, for the logarithm's rounding.
         assert found.spread.upper <= (value + np.ptp(table[:, head])) * 1.0001
         assert (found.window, found.spread.lower) == (7, 0.0)
+
+
+def near_buckets():
+    """Rows of the table that keys up to 6 away on either side have."""
+    reached = {mechanism_checks.t5_bucket(d, 4, 20) for d in range(7)}
+    return [b + 4 * side for b in reached for side in (0, 1)]
 
 
 @pytest.mark.parametrize("gain", [0.25, 1.0, 3.0])
 def test_sums_over_blocks_are_keys_behind_a_norm_of_their_own(gain):
     """As near keys where their gains are the same or smaller, in proportion where larger."""
     plain, (arrays, config) = heads(*stored()), with_sums(gain=gain)
-    both = np.concatenate(
-        [
-            arrays[n]
-            for n in (
-                TABLE.replace(NEAR, SUMS),
-                TABLE.replace(NEAR, SUMS).replace("relative", "global_relative"),
-            )
-        ]
-    ).astype(float)
-    own = stored()[0][TABLE].astype(float)
+    near = TABLE.replace(NEAR, SUMS)
+    used = near_buckets()
+    both = np.concatenate([arrays[near][used], arrays[near.replace("relative", "global_relative")]])
+    own = stored()[0][TABLE][used].astype(float)
+    both = both.astype(float)
     for (layer, index), head in heads(arrays, config).items():
         content = spread(plain[layer, index]) - np.ptp(own[:, index])
         expected = content * max(1.0, gain) + np.ptp(both[:, index])
-        # A part of the near table lies out of reach, so that it may be a little less.
-        assert spread(head) == pytest.approx(expected, rel=0.05)
-        assert spread(head) <= expected * (1 + 1e-5)
+        assert spread(head) == pytest.approx(expected, rel=1e-5)
         assert (head.window, head.reach) == (7, None)
 
 

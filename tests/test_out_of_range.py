@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from dispersion.checking import check_head
+from dispersion.covers import factor
+from dispersion.ellipsoid import Ellipsoid
 from dispersion.enclosure import Enclosure
 from dispersion.head import BallImage, Head
+from dispersion.reach import Reach
 from dispersion.rotary import rotary
 from dispersion.spectrum import spectrum
 from dispersion.verdict import Target
@@ -77,3 +80,39 @@ def test_queries_that_are_almost_their_bias_alone():
         turns = rotary([1.0, 0.1], 16, rotated=4)
         found = check_head(Head(query, key, Enclosure.exact(0.25), rotary=turns), TARGETS)
         assert 0 < found.spread.upper <= found.paper_spread < math.inf
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-12, 1e-14, 1e-16, 1e-20, 1e-26, 1e-200])
+@pytest.mark.parametrize("length", [1, 2, 3, 40])
+def test_a_bias_of_next_to_nothing_changes_nothing_where_nothing_turns(size, length):
+    rng = np.random.default_rng(0)
+    rows, bias = rng.standard_normal((2, 4, 8)), rng.standard_normal(4)
+    key = BallImage(rows[1])
+
+    def spread(offset):
+        query = BallImage(rows[0], offset)
+        head = Head(query, key, Enclosure.exact(1.0), reach=Reach(8, 1.0))
+        return check_head(head, [Target(length)]).spread
+
+    found, plain = spread(bias * size), spread(None)
+    assert found.upper == pytest.approx(plain.upper, rel=8 * size + 2e-6)
+    # A little more than nothing may be witnessed of what is next to nothing.
+    assert found.lower >= plain.lower * (1 - 8 * size - 1e-3)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1e70, 1.0), (1e-160, 1e-160), (1e80, 1e-80), (1e-150, 1e150), (1e-250, 1.0)]
+)
+def test_rows_of_two_keys_out_of_range_have_bounds(sizes):
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((2, 4, 8))
+    query, key = (BallImage(r * s) for r, s in zip(rows, sizes, strict=True))
+    head = Head(query, key, Enclosure.exact(1.0), reach=Reach(8, 1.0))
+    two, three = (check_head(head, [Target(n)]).spread.upper for n in (2, 3))
+    assert two <= three < math.inf
+
+
+def test_an_ellipsoid_without_squares_has_no_factor():
+    ellipsoid = Ellipsoid(np.full((2, 2), math.inf), np.full(2, 1e160), 0.1, None)
+    with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
+        factor(ellipsoid)

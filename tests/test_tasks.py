@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -132,6 +133,7 @@ def test_large_models_take_every_processor(monkeypatch, model):
 
 DAEMONIC = """
 import sys
+import time
 from multiprocessing import get_context
 from dispersion import audit, tasks
 from dispersion.verdict import Target
@@ -178,3 +180,46 @@ def test_a_state_dict_stays_in_this_process():
     config = {"model_type": "llama", "num_hidden_layers": LAYERS, "hidden_size": 32}
     config |= {"num_attention_heads": 4, "max_position_embeddings": 4096}
     assert audit(tensors(), ASKED, config=config, jobs=2).provenance["jobs"] == 1
+
+
+ORPHANING = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from dispersion import audit, tasks
+from dispersion.verdict import Target
+from test_tasks import workers
+
+tasks._IDLE = 1.0
+
+def die(done, total):
+    if done == 1:
+        print(*workers(), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+audit({model!r}, [Target(64)], jobs=3, progress=die)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_workers_end_after_a_parent_that_was_killed(model):
+    script = ORPHANING.format(folder=str(Path(__file__).parent), model=str(model))
+    path = model.parent / "orphaning.py"
+    path.write_text(script)
+    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True) as parent:
+        left = [Path("/proc", pid) for pid in parent.stdout.readline().split()]
+        parent.wait(timeout=60)
+    assert parent.returncode == -signal.SIGKILL
+    assert left
+    end = time.monotonic() + 60
+    while any(living(pid) for pid in left) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not any(living(pid) for pid in left)
+
+
+def living(folder):
+    """Whether a process has neither ended nor waits for somebody to notice that."""
+    try:
+        return "State:\tZ" not in (folder / "status").read_text()
+    except OSError:
+        return False

@@ -88,3 +88,20 @@ def positives(
         msg = f"{key} in {where} must be a list of {length} numbers. Got {got}."
         raise CheckpointError(msg)
     return [positive({key: entry}, key, where=where) for entry in value]
+
+
+def check_epsilons(config: Mapping[str, Any], *, where: str = "config.json") -> None:
+    """Hold every ε of a norm, nested ones too, to what bounds suppose of them, read or not.
+
+    A norm with a negative ε caps nothing.
+
+    Raises:
+        CheckpointError: one is no finite number of at least 0.
+    """
+    for key, value in config.items():
+        if isinstance(value, dict):
+            check_epsilons(value, where=where)
+        elif value is not None and isinstance(key, str) and key.endswith(("_eps", "_epsilon")):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0 <= value <= sys.float_info.max:
+                raise _wrong(key, "a finite number, 0 or more", value, where)

@@ -169,14 +169,19 @@ def rescale(ellipsoid: Ellipsoid, steps: NDArray[np.float64]) -> Ellipsoid:
 
 
 def factor(ellipsoid: Ellipsoid) -> tuple[NDArray[np.float64], float]:
-    """A float L and κ with κ L Lᵀ ⪰ F Fᵀ, proved; κ exceeds 1 by rounding only."""
+    """A float L and κ with κ L Lᵀ ⪰ F Fᵀ, proved; κ exceeds 1 by rounding only.
+
+    Raises:
+        numpy.linalg.LinAlgError: squares of the ellipsoid are out of range.
+
+    """
     gram = ellipsoid.gram
     size = len(gram)
     trace = float(np.trace(gram))
     if trace == 0.0 and ellipsoid.error == 0.0:
         return np.zeros((size, size)), 1.0
-    shift = 4 * (ellipsoid.error + gamma(2 * size + 16) * 4 * trace)
-    while True:
+    shift = max(4 * (ellipsoid.error + gamma(2 * size + 16) * 4 * trace), 2.0**-1000)
+    while shift < math.inf:
         try:
             found = np.asarray(np.linalg.cholesky(gram + shift * np.eye(size)), dtype=np.float64)
         except np.linalg.LinAlgError:
@@ -185,6 +190,7 @@ def factor(ellipsoid: Ellipsoid) -> tuple[NDArray[np.float64], float]:
         if _dominates(ellipsoid, found, 1.0):
             return found, 1.0
         shift *= 4
+    raise np.linalg.LinAlgError
 
 
 def domination(ellipsoid: Ellipsoid, factor: NDArray[np.float64], guess: float) -> float:

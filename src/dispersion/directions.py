@@ -47,6 +47,7 @@ _GROWN = 2.0**-20  # by how much cones are widened, of their axis's eigenvalue
 _SHORTEST = 2.0**-10  # of ‖o‖²: cones with a smaller l are no use
 _ACROSS = 2.0**13  # lengths of rows across a subspace
 _LOOSEST = 2.0**-8  # κ − 1
+_SMALLEST, _LARGEST = 2.0**-200, 2.0**200
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +144,8 @@ def cone_of(points: BallImage, *, centred: bool = False, bounded: bool = True) -
 
     """
     offset, moving = points.offset, points.matrix
+    if len(moving) == 1 or not _in_range(points):
+        return None
     around = offset is not None and bool(np.any(offset))
     if around and bounded:
         found = _proper_cone(points, np.asarray(offset))
@@ -168,6 +171,14 @@ def cone_of(points: BallImage, *, centred: bool = False, bounded: bool = True) -
     vectors = np.linalg.svd(image)[0]
     inside = image.shape[1]
     return Cone(image, lack, np.ascontiguousarray(vectors[:, ::-1].T), None, inside)
+
+
+def _in_range(points: BallImage) -> bool:
+    """Whether squares of sizes, and quotients of them, are float64."""
+    sizes = [float(np.linalg.norm(points.matrix))]
+    if points.offset is not None and np.any(points.offset):
+        sizes.append(float(np.linalg.norm(points.offset)))
+    return all(_SMALLEST < size < _LARGEST for size in sizes)
 
 
 def _proper_cone(points: BallImage, offset: Matrix) -> Cone | None:

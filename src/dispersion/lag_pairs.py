@@ -21,7 +21,7 @@ from dispersion import own_key, rigor
 from dispersion.cholesky import UNIT_ROUNDOFF, gamma, lambda_max_upper, norm_upper
 from dispersion.covers import factor, rotated_mask, rotated_offset
 from dispersion.ellipsoid import best_weight, cover
-from dispersion.own_key import Enough, JointBall, has_own_key
+from dispersion.own_key import FARTHEST, Enough, JointBall, has_own_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _UP = 1 + 2.0**-48
 _STEPS = 40
-_FARTHEST = 14.0  # log-odds of the largest and smallest shares tried, those of `_lifted`
 # Models compute the frequencies and the angles in float32.
 _ANGLE_ROUNDING = 2.0**-23
 
@@ -296,7 +295,7 @@ class LagPairs:
         def bound(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             sizes = np.exp(x[:2])
             # Beside a bias of next to nothing the best share rounds to 1.
-            odds = np.exp(-np.clip(x[2], -_FARTHEST, _FARTHEST)) if biased else 0.0
+            odds = np.exp(-np.clip(x[2], -FARTHEST, FARTHEST)) if biased else 0.0
             share = float(1 / (1 + odds))
             nonlocal least, kept
             halves = weights / (2 * sizes)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _UP = 1 + 2.0**-48
 _STEPS = 40
+FARTHEST = 14.0  # log-odds of the largest and smallest shares tried
 
 
 class Enough(Exception):
@@ -130,7 +131,9 @@ def tuned(
     def bound(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         nonlocal best
         size = math.exp(x[0])
-        share = float(1 / (1 + np.exp(-x[1]))) if joint.biased else 1.0
+        # Beside a bias of next to nothing the best share rounds to 1.
+        odds = np.exp(-np.clip(x[1], -FARTHEST, FARTHEST)) if joint.biased else 0.0
+        share = float(1 / (1 + odds))
         queries, keys, rest = joint.images(share)
         matrix = assembled(
             queries, keys, rest, form * (weights[0] / (2 * size)), line, sign, weights

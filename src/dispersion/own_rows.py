@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dispersion.head import Head
 
 _UP = 1 + 2.0**-48
+_SMALLEST, _LARGEST = 2.0**-200, 2.0**200
 _WORTH = 0.005  # of a spread: what must be there to gain
 
 
@@ -48,7 +49,7 @@ def own_spreads(head: Head, spread: float, lengths: Iterable[int]) -> dict[int, 
     # Whose inputs are not known may see keys of other kinds; layers may share keys.
     if head.reach is None or head.reach.keys is not None:
         return {}
-    tied = head.rotary is None and head.growth is None and has_own_key(head)
+    tied = head.rotary is None and head.growth is None and has_own_key(head) and _in_range(head)
     found: dict[int, float] = {}
     differences: tuple[float, float] | None = None
     for length in sorted(set(lengths)):
@@ -70,6 +71,13 @@ def own_spreads(head: Head, spread: float, lengths: Iterable[int]) -> dict[int, 
         own = rigor.total(below, around.above).upper, rigor.total(above, around.below).upper
         found[length] = max(0.0, others, *own)
     return found
+
+
+def _in_range(head: Head) -> bool:
+    """Whether squares of both sides and of their products are float64."""
+    assert head.query is not None
+    assert head.key is not None
+    return all(_SMALLEST < side.norm_upper < _LARGEST for side in (head.query, head.key))
 
 
 def _around(head: Head, length: int) -> AroundOwn | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,19 +42,24 @@ def best_direction(head: Head, lags: NDArray[np.int64], length: int) -> NDArray[
 def _joint_direction(query: BallImage, key: BallImage) -> NDArray[np.float64]:
     """The maximiser of ‖Cᵀ(ρ A u + a)‖, from its secular equation, then one fixed-point step."""
     size = query.head_dim
-    radius = query.radius.upper
-    gram = query.gram * radius**2
+    # Powers of two, so that only what leaves the range changes.
+    units = [2.0 ** math.frexp(float(ball.row_sizes.max()))[1] for ball in (query, key)]
+    gram = query.gram / units[0] / units[0] * query.radius.upper**2
+    key_gram = key.gram / units[1] / units[1]
     ridge = 1e-13 * (float(np.trace(gram)) / size + _TINY)
     root = np.linalg.cholesky(gram + ridge * np.eye(size))
-    product = root.T @ key.gram @ root
+    product = root.T @ key_gram @ root
     values, vectors = np.linalg.eigh((product + product.T) / 2)
     point = vectors[:, -1]
     if query.offset is not None and np.any(query.offset):
+        offset = query.offset / units[0]
         # Stationary: (λ − MᵀM) z = Mᵀm; λ follows from the best share w = 1 − σ-part.
-        push = root.T @ (key.gram @ query.offset)
+        push = root.T @ (key_gram @ offset)
         starts = [point, -point, push / (np.linalg.norm(push) + _TINY)]
         values_m = np.maximum(values, 0)
         weight = best_weight(np.diag(values_m), _along(vectors, values_m, push))
+        # Beside a bias of next to nothing it rounds to 1.
+        weight = min(max(weight, 2.0**-40), 1 - 2.0**-40)
         level = weight * _bound(values_m, _along(vectors, values_m, push), weight)
         solved = vectors @ ((vectors.T @ push) / (level - values_m + 1e-12 * level + _TINY))
         starts.append(solved / (np.linalg.norm(solved) + _TINY))
@@ -61,14 +67,14 @@ def _joint_direction(query: BallImage, key: BallImage) -> NDArray[np.float64]:
         for start in starts:
             z = start
             for _ in range(60):
-                step = root.T @ (key.gram @ (root @ z + query.offset))
+                step = root.T @ (key_gram @ (root @ z + offset))
                 z = step / (np.linalg.norm(step) + _TINY)
-            reached = root @ z + query.offset
-            value = float(reached @ key.gram @ reached)
+            reached = root @ z + offset
+            value = float(reached @ key_gram @ reached)
             if value > best:
                 best, point = value, z
-        return np.asarray(key.gram @ (root @ point + query.offset))
-    return np.asarray(key.gram @ (root @ point))
+        return np.asarray(key_gram @ (root @ point + offset))
+    return np.asarray(key_gram @ (root @ point))
 
 
 def _along(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _PLANS: dict[str, Plan] = {}
 """The plan of the run at hand, made once in a process."""
+_IDLE = 20.0
+"""Seconds after which a worker without work ends."""
 _WORTHWHILE = 2**20
 """Heads × head_dim² below which starting processes costs more than it saves."""
 
@@ -180,7 +182,8 @@ def _in_processes(
     pieces = Pieces(found.layers, indices, jobs)
     sent: dict[Future[list[HeadResult]], Piece] = {}
     finished: SimpleQueue[Future[list[HeadResult]] | None] = SimpleQueue()
-    executor = ProcessPoolExecutor(max_workers=jobs - 1)
+    # Idle workers end by themselves, also those whose parent was killed.
+    executor = ProcessPoolExecutor(max_workers=jobs - 1, timeout=_IDLE)
 
     def send() -> None:
         piece = pieces.take()

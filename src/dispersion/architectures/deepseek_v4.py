@@ -167,7 +167,7 @@ def _types(config: Config, layers: int) -> list[str]:
     types = config.get("layer_types")
     ratios = config.get("compress_ratios")
     if types is None and isinstance(ratios, list):
-        types = [SLIDING if ratio == 0 else COMPRESSED.get(ratio, ratio) for ratio in ratios]
+        types = [_kind(ratio) for ratio in ratios]
     if types is None:
         types = [
             COMPRESSED[128],
@@ -185,6 +185,13 @@ def _types(config: Config, layers: int) -> list[str]:
             )
             raise UnsupportedError(msg)
     return types[:layers]
+
+
+def _kind(ratio: Any) -> Any:
+    """The type of a layer with groups of so many tokens; what is no such number stays as it is."""
+    if not isinstance(ratio, int):
+        return ratio
+    return COMPRESSED.get(ratio, ratio) if ratio else SLIDING
 
 
 def _check_rotation(config: Config) -> None:

@@ -109,7 +109,7 @@ def read(checkpoint: Checkpoint, asked: frozenset[int] | None) -> Plan:
         UnsupportedError: the encoder attends in another way.
     """
     kind = checkpoint.config.get("encoder_attention_type", "local")
-    if kind not in MODULES:
+    if not isinstance(kind, str) or kind not in MODULES:
         msg = (
             f"encoder_attention_type in config.json must be one of {', '.join(MODULES)}. "
             f"Got {shown(repr(kind))}: not supported."

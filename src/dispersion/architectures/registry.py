@@ -14,6 +14,7 @@ from dispersion.architectures.towers import inner_type, language_model, with_the
 from dispersion.architectures.unsupported import REASONS
 from dispersion.architectures.wrappers import WRAPPERS
 from dispersion.checkpoint.text import shown
+from dispersion.config import check_epsilons
 from dispersion.errors import CheckpointError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -279,6 +280,7 @@ def plan(checkpoint: Checkpoint, *, layers: frozenset[int] | None = None) -> Pla
         ArgumentError: a layer asked for does not exist.
     """
     family = _find(checkpoint)
+    check_epsilons(checkpoint.config)
     wrapper = WRAPPERS.get(checkpoint.config.get("model_type", ""))
     if wrapper is None:
         refuse_methods(checkpoint)
