@@ -28,15 +28,15 @@ import sys
 import peak_memory
 from dispersion import audit, demo
 from dispersion.checkpoint import to_float64
-from dispersion.architectures import attention_heads
+from dispersion.architectures import head_rows
 audit(demo.path("headwise"))  # imports everything first
 kept = []
 if sys.argv[2] == "leak":
-    original = attention_heads.to_float64
+    original = head_rows.to_float64
     def leaking(*args, **kwargs):
         kept.append(original(*args, **kwargs))
         return kept[-1]
-    attention_heads.to_float64 = leaking
+    head_rows.to_float64 = leaking
 before = peak_memory.start()
 found = audit(sys.argv[1], jobs=1)
 print(peak_memory.above(before), len(found.heads))
