@@ -26,6 +26,19 @@ def vectors_of(checkpoint: Checkpoint, norm: Norm | None) -> Vectors:
     return gain, bias
 
 
+def stored_vectors(checkpoint: Checkpoint, norm: Norm | None) -> tuple[Vector, Vector]:
+    """Gain and bias, shape (width,) each, of a norm whose file has both.
+
+    Raises:
+        CheckpointError: a value is not finite; the message names the tensor and the index.
+    """
+    assert norm is not None
+    gain, bias = vectors_of(checkpoint, norm)
+    assert gain is not None
+    assert bias is not None
+    return gain, bias
+
+
 def outputs_of(attention: Attention, side: Projection, head: int) -> slice:
     """Where one head's outputs lie within the tensor."""
     start = side.first + head * (side.stride or attention.head_dim)

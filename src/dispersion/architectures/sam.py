@@ -22,7 +22,7 @@ from dispersion.architectures.attention import Attention
 from dispersion.architectures.attention_heads import heads
 from dispersion.architectures.blocks import Blocks
 from dispersion.architectures.blocks_reader import BlocksReader
-from dispersion.architectures.head_rows import rows_of_head
+from dispersion.architectures.head_rows import rows_of_head, stored_vectors
 from dispersion.architectures.layouts import stacked
 from dispersion.architectures.plans import Family, Plan
 from dispersion.balls import total
@@ -101,13 +101,7 @@ class GridAttention(Attention):
             CheckpointError: a weight is not finite; the message names the tensor and the index.
         """
         tables = [to_float64(checkpoint.read(name), tensor=name) for name in self.tables]
-        assert self.input_norm is not None
-        assert self.input_norm.gain is not None
-        assert self.input_norm.bias is not None
-        gain, bias = (
-            to_float64(checkpoint.read(name), tensor=name)
-            for name in (self.input_norm.gain, self.input_norm.bias)
-        )
+        gain, bias = stored_vectors(checkpoint, self.input_norm)
         for index, kv_head, head in heads(checkpoint, self):
             assert head.query is not None
             assert head.key is not None

@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from dispersion.added_bias import with_width
 from dispersion.architectures.attention import Attention
 from dispersion.architectures.attention_heads import heads
-from dispersion.architectures.head_rows import rows_of_head
+from dispersion.architectures.head_rows import rows_of_head, stored_vectors
 from dispersion.checkpoint import to_float64
 from dispersion.zero_state import with_zero_state
 
@@ -82,13 +82,7 @@ class WindowAttention(Attention):
         ways = 2 * self.side - 1
         table = to_float64(checkpoint.read(self.table), tensor=self.table).reshape(ways, ways, -1)
         widths = row_widths(table, table)
-        assert self.input_norm is not None
-        assert self.input_norm.gain is not None
-        assert self.input_norm.bias is not None
-        gain, bias = (
-            to_float64(checkpoint.read(name), tensor=name)
-            for name in (self.input_norm.gain, self.input_norm.bias)
-        )
+        gain, bias = stored_vectors(checkpoint, self.input_norm)
         for index, kv_head, head in heads(checkpoint, self):
             assert head.key is not None
             weight = rows_of_head(checkpoint, self, self.key, index)
